@@ -60,10 +60,11 @@ def print_explanation(answer: Answer, console: Console) -> None:
 def _share(share: Answer) -> str:
     rate = formatter(share["kind"])
     guarantee = f"the guarantee {rate(share['guarantee'])} and " if share["guarantee"] else ""
-    return (
-        f"{share['key']}: all members may use {rate(share['entitlement'])} at any time, by {guarantee}the weight"
-        f" {share['weight']:g}, and up to {rate(share['ceiling'])} while other groups do not use their part"
-    )
+    text = f"{share['key']}: all members may use {rate(share['entitlement'])} at any time, by {guarantee}the weight"
+    text += f" {share['weight']:g}"
+    if share["entitlement"] >= share["ceiling"]:
+        return f"{text}: that is their ceiling"
+    return f"{text}, and up to {rate(share['ceiling'])} while other groups do not use their part"
 
 
 def _quotas(answer: Answer) -> Table:

@@ -214,8 +214,7 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
                 message = f"can never match, because {key_path(cover)} stands before it and takes all of these clients"
                 remedy = "move the narrower rule up, or remove it"
                 yield problem(document, here, message, remedy, value=rule_row(rule))
-    raw_names = [row.get("name") for row in rows if isinstance(row, Mapping)]
-    yield from tree_problems(groups, raw_names, document)
+    yield from tree_problems(groups, [row for row in rows if isinstance(row, Mapping)], document)
 
 
 def _name_of_timed(row: object) -> str | None:

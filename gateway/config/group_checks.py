@@ -1,6 +1,7 @@
 """Checks of the tree of groups: parents, rules and guarantees."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gateway.config.document import Document
 from gateway.config.explain import problem
@@ -10,17 +11,17 @@ from gateway.quotas.group_tree import MAX_LEVELS, lineage
 from gateway.quotas.groups import Group
 
 
-def tree_problems(groups: Mapping[int, Group], names: Sequence[object], document: Document) -> Iterator[Problem]:
-    """The problems of valid rows, by their places in `quotas.groups`. `names` are those of all rows, invalid ones included."""
+def tree_problems(groups: Mapping[int, Group], rows: Sequence[Mapping[str, Any]], document: Document) -> Iterator[Problem]:
+    """The problems of valid `groups`, by their places in `quotas.groups`. `rows` has the invalid sections as well."""
     lasting = {group.name: group for group in groups.values() if group.when is None}
-    parents = {group.parent for group in groups.values()}
+    names, parents = ([row.get(key) for row in rows] for key in ("name", "parent"))
     found: list[Problem] = []
     for index, group in groups.items():
         path: KeyPath = ("quotas", "groups", index)
         if group.parent is not None:
             found += _parent_problems(group, {**lasting, group.name: group}, names, (*path, "parent"), document)
         if group.name in parents and group.rules:
-            message = f"has clients, and {_below(group.name, groups)} is below it: clients belong to the lowest groups"
+            message = f"has clients, and {_below(group.name, rows)} is below it: clients belong to the lowest groups"
             remedy = "move its rules to a group of their own below it"
             found.append(problem(document, (*path, "match"), message, remedy, value=[rule_row(rule) for rule in group.rules]))
         if group.name in parents and group.shadow:
@@ -58,16 +59,16 @@ def _parent_problems(
         return
     parents = {name: each.parent for name, each in others.items()}
     line = lineage(group.name, parents)
-    if above == group.name or (len(line) < MAX_LEVELS and parents.get(line[-1]) is not None):
+    if parents.get(line[-1]) == group.name:
         message = f"puts {group.name} below itself: {' < '.join([*line, parents[line[-1]] or ''])}"
         yield problem(document, path, message, "remove parent from one of these groups", value=above)
-    elif len(line) == MAX_LEVELS and parents.get(line[-1]) is not None:
+    elif len(line) == MAX_LEVELS and parents.get(line[-1]) not in (None, *line):
         message = f"puts {group.name} more than {MAX_LEVELS - 1} levels below its first group"
         yield problem(document, path, message, "remove a group between them", value=above)
 
 
-def _below(name: str, groups: Mapping[int, Group]) -> str:
-    return next(group.name for group in groups.values() if group.parent == name)
+def _below(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    return next(str(row.get("name")) for row in rows if row.get("parent") == name)
 
 
 def _guarantees(groups: Mapping[str, Group]) -> Iterator[tuple[Group, str, str]]:

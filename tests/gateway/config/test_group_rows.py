@@ -158,8 +158,16 @@ def test_bad_group_is_refused(rows: list[str], key: str, words: list[str]) -> No
 def test_cycle_of_groups_is_refused() -> None:
     rows = ("{name: a, parent: b}", "{name: b, parent: a}", "{name: c, parent: b, match: [{user: x}]}")
     problems = problems_of(groups(*rows))
-    assert [problem.key for problem in problems] == [f"quotas.groups[{index}].parent" for index in range(3)]
+    assert [problem.key for problem in problems] == [f"quotas.groups[{index}].parent" for index in range(2)]
     assert "puts a below itself: a < b < a" in problems[0].message
+
+
+def test_bad_group_hides_none_of_its_relatives() -> None:
+    check_problem(
+        groups("{name: a, request_rate: 5}", "{name: b, parent: a, match: [{user: x}], request_rate: 0}"),
+        "quotas.groups[1].request_rate",
+        "above 0",
+    )
 
 
 def test_tree_of_too_many_levels_is_refused() -> None:
