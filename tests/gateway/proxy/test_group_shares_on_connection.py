@@ -1,9 +1,12 @@
 """Connections of groups that share a capacity: 10 requests/s, of which each group has 5 at any time."""
 
+import pytest
+
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
 from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.consumers import Consumers, batched, jain
 from tests.gateway.proxy.transcript import START, Transcript
 
 KEY = "request_rate"
@@ -98,3 +101,24 @@ def test_consumer_of_a_group_waits_for_its_share():
     t.broker_got(m.fetch(1, session=(0, -1), max_bytes=1_048_576, client_id="a-1"))
     t.broker_answers(m.fetched(1, size=3_000_000))
     assert t.paused  # the own bucket is 1 MB in debt at 2 MB/s, and the parent's half a second
+
+
+def test_consumers_share_by_weight_and_take_turns_in_their_group():
+    groups = (
+        Group("all", (), {"consumer_byte_rate": 8_000_000}), group("a", weights={"consumer_byte_rate": 3.0}), group("b"),
+    )  # fmt: skip
+    consumers = Consumers(settings(*groups))
+    buckets = consumers.engine.group_buckets
+
+    def divide():
+        buckets.divide(buckets.measure(consumers.now), INTERVAL_SECONDS, consumers.now)
+        consumers.at(consumers.now + INTERVAL_SECONDS, divide)
+
+    divide()
+    names = [f"{name}-{number}" for name in "ab" for number in range(4)]
+    logs = {name: consumers.add(batched(100_000), client_id=name) for name in names}
+    consumers.run(15)
+    used = {name: sum(size for at, size in log.full if at > START + 5) for name, log in logs.items()}
+    whole = {name: sum(amount for each, amount in used.items() if each.startswith(name)) / 80_000_000 for name in "ab"}
+    assert whole == pytest.approx({"a": 0.75, "b": 0.25}, abs=0.01)
+    assert jain([used[f"a-{number}"] for number in range(4)]) > 0.99
