@@ -27,13 +27,24 @@ class Sent:
     answered: bool = False
 
 
+@dataclass(slots=True)
+class Alteration:
+    """A quota that an operator has set through the quota API; `value` None removes it. Times are monotonic seconds."""
+
+    target: str
+    value: int | None
+    sent: float
+    confirmed: float | None = None
+
+
 class Cluster:
-    """All brokers. `sent` has the clients' requests by number."""
+    """All brokers. `sent` has the clients' requests by number, `alterations` those of quotas."""
 
     def __init__(self, network: Network, brokers: int, verdicts: Verdicts) -> None:
         self.network = network
         self.verdicts = verdicts
         self.sent: dict[int, Sent] = {}
+        self.alterations: dict[int, Alteration] = {}
         self.brokers = [Broker(self, node) for node in range(1, brokers + 1)]
         self.created: Counter[str] = Counter()  # partitions by client-id
 

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final
 
 from loadtest.simulation import kafka_messages as kafka
-from loadtest.simulation.brokers import PORT, Cluster, Sent
+from loadtest.simulation.brokers import PORT, Alteration, Cluster, Sent
 from loadtest.simulation.kafka_messages import Api, Frames
 from loadtest.simulation.plan import Client
 from loadtest.simulation.sockets import Line
@@ -63,6 +63,8 @@ class ClientConnection(asyncio.Protocol):
             verdicts.fail("wrong response", f"the response to {number} has the content of {answer.number}")
         if api in (Api.PRODUCE, Api.METADATA) and answer.number is None and answer.error != kafka.PAUSED:
             verdicts.fail("wrong response", f"the response to {number} has no content, error {answer.error}")
+        if api is Api.ALTER_QUOTAS and answer.error == 0:
+            self.client.cluster.alterations[number].confirmed = self.client.loop.time()
         if answer.throttle > 0.0 and self.client.plan.polite:
             self.muted_until = self.client.loop.time() + answer.throttle
         if any(host != self.gateway for host, _ in answer.brokers):
@@ -176,13 +178,13 @@ class SimulatedClient:
         self.answered.clear()
         await self.answered.wait()
 
+    def _next_number(self, connection: ClientConnection) -> int:
+        first = self.plan.number * CONNECTIONS + connection.number % CONNECTIONS
+        return first * NUMBERS_PER_CONNECTION + next(self._numbers)
+
     def _send(self, connection: ClientConnection) -> None:
         plan = self.plan
-        number = (
-            plan.number * CONNECTIONS * NUMBERS_PER_CONNECTION
-            + connection.number % CONNECTIONS * NUMBERS_PER_CONNECTION
-            + next(self._numbers)
-        )
+        number = self._next_number(connection)
         acks = -1
         match plan.kind:
             case "producer":
@@ -195,6 +197,10 @@ class SimulatedClient:
                 if number % 3 == 0:
                     topics.append((f"bad{number}", PARTITIONS))
                 frame = kafka.create_topics(number, plan.client_id, topics)
+            case "operator":
+                target, value = kafka.CLIENT_IDS[number % 3], kafka.ALTERED[number // 3 % len(kafka.ALTERED)]
+                self.cluster.alterations[number] = Alteration(target, value, self.loop.time())
+                frame = kafka.alter(number, plan.client_id, target, value)
             case _:
                 frame = (kafka.heartbeat if number % 2 else kafka.metadata)(number, plan.client_id)
         self.cluster.sent[number] = Sent(frame, kafka.head_of(frame), acks, connection.number)
@@ -226,7 +232,8 @@ class SimulatedClient:
             return
         connection.ended = "reset"
         self.answered.set()
-        self.process.run(
-            connection.transport.write, kafka.produce(0, self.plan.client_id, self.plan.size, 1)[: self.plan.size // 2]
-        )
+        number = self._next_number(connection)
+        frame = kafka.produce(number, self.plan.client_id, self.plan.size, 1)
+        self.cluster.sent[number] = Sent(frame, kafka.head_of(frame), 1, connection.number)
+        self.process.run(connection.transport.write, frame[: len(frame) // 2])
         self.cluster.network.at(self.loop.time() + self._line.delay() * 3, connection.transport.connection.cut)

@@ -11,13 +11,13 @@ from gateway.config.load import parse_config
 from gateway.drain import Stopping
 from gateway.proxy.connection import Session
 from loadtest.simulation.brokers import PORT, Cluster
+from loadtest.simulation.kafka_messages import CLIENT_IDS
 from loadtest.simulation.network import Network
 from loadtest.simulation.plan import Plan, Settings
 from loadtest.simulation.transports import SimulatedTransport
 from loadtest.simulation.upstream_tap import Forwarded, UpstreamTap
 from loadtest.simulation.virtual_loop import Process, VirtualLoop
 
-CLIENT_IDS = ("job-1", "job-2", "etl")
 STOP_SECONDS = 15.0
 """The time after `drain_seconds` in which a gateway must have ended."""
 
@@ -157,13 +157,17 @@ def config_text(plan: Plan, settings: Settings, host: str) -> str:
     limits = f"producer_byte_rate: {settings.limit}, consumer_byte_rate: {settings.fetch_limit}"
     if settings.mutation_rate is not None:
         limits += f", controller_mutation_rate: {settings.mutation_rate}"
+    if settings.request_rate is not None:
+        limits += f", request_rate: {settings.request_rate}"
     lines = [
         "listeners:",
         f"  - {{host: {host}, bootstrap_port: {PORT}, broker_ports: 9100-9120}}",
         f"upstream: {{bootstrap_servers: [{', '.join(f'broker-{node}:{PORT}' for node in range(1, plan.brokers + 1))}]}}",
         f"connections: {{drain_seconds: {plan.drain_seconds}}}",
+        'quota_admins: ["User:ANONYMOUS"]',
         "quotas:",
         f"  enforce: {str(settings.enforce).lower()}",
+        f"  algorithm: {'window' if settings.window else 'token_bucket'}",
         f"  window: {{samples: {settings.samples}, seconds: 1}}",
         "  entities:",
         *(f"    - {{client-id: {client_id}, {limits}}}" for client_id in CLIENT_IDS),

@@ -18,9 +18,16 @@ class Api(IntEnum):
     METADATA = 3
     HEARTBEAT = 12
     CREATE_TOPICS = 19
+    ALTER_QUOTAS = 49
 
 
-VERSION: Final = {Api.PRODUCE: 7, Api.FETCH: 11, Api.METADATA: 1, Api.HEARTBEAT: 0, Api.CREATE_TOPICS: 4}
+VERSION: Final = {
+    Api.PRODUCE: 7, Api.FETCH: 11, Api.METADATA: 1, Api.HEARTBEAT: 0, Api.CREATE_TOPICS: 4, Api.ALTER_QUOTAS: 0,
+}  # fmt: skip
+CLIENT_IDS: Final = ("job-1", "job-2", "etl")
+ALTERED: Final = (30_000, 100_000, None)
+"""The quotas that operators set through the quota API (bytes per second); None removes the quota."""
+
 OWN_METADATA: Final = 4
 """The version of Metadata in which a gateway asks for topics on a client's connection."""
 
@@ -34,6 +41,7 @@ _HEAD = Struct(">ihhi")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
+_DOUBLE = Struct(">d")
 _FETCH_BODY = Struct(">iiiibii")
 _FETCH_PARTITION = Struct(">iiqqi")
 _FETCHED = Struct(">ihqqqiii")  # one partition up to its records; no aborted transactions
@@ -181,6 +189,13 @@ def created(number: int, topics: list[tuple[bytes, int]]) -> bytes:
     return _answer(number, b"".join((bytes(4), _INT32.pack(len(rows)), *rows)))
 
 
+def alter(number: int, client_id: str, target: str, value: int | None) -> bytes:
+    """An AlterClientQuotas of the `producer_byte_rate` of the client-id `target`."""
+    entity = _INT32.pack(1) + _text(b"client-id") + _text(target.encode())
+    operation = _INT32.pack(1) + _text(b"producer_byte_rate") + _DOUBLE.pack(value or 0.0) + (b"\1" if value is None else b"\0")
+    return _framed(Api.ALTER_QUOTAS, 0, number, client_id, _INT32.pack(1) + entity + operation + b"\0")
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response as its client reads it. `number` is from the body, None if the body has none. `throttle` is in seconds."""
@@ -206,6 +221,9 @@ def read_answer(api: Api, frame: bytes) -> Answer:
         return Answer(throttle / 1000.0, number, error, session_id)
     if api is Api.METADATA:
         return _read_described(frame)
+    if api is Api.ALTER_QUOTAS:
+        throttle, _, error = Struct(">iih").unpack_from(frame, 8)
+        return Answer(throttle / 1000.0, error=error)
     if api is Api.CREATE_TOPICS:
         return Answer(_INT32.unpack_from(frame, 8)[0] / 1000.0)
     return Answer()

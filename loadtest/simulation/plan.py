@@ -17,7 +17,7 @@ class Client:
     """One client with its own connection. It begins at `begin` and sends `requests` requests; times are in seconds."""
 
     number: int
-    kind: str  # producer, consumer, admin or chatter
+    kind: str  # producer, consumer, admin (creates topics), operator (sets quotas) or chatter
     client_id: str
     gateway: int
     begin: float
@@ -52,6 +52,8 @@ class Settings:
     group_limit: int | None = None
     mutation_rate: int | None = None
     samples: int = 3
+    request_rate: int | None = None
+    window: bool = False  # Kafka's own algorithm
     enforce: bool = True
     volumes: bool = False
 
@@ -127,13 +129,19 @@ def _settings(choose: random.Random) -> Settings:
         group_limit=limit * choose.choice((1, 2)) if choose.random() < 0.4 else None,
         mutation_rate=choose.choice((2, 5)) if choose.random() < 0.7 else None,
         samples=choose.choice((2, 3)),
+        request_rate=choose.choice((10, 40)) if choose.random() < 0.2 else None,
+        window=choose.random() < 0.15,
         enforce=choose.random() < 0.95,
         volumes=choose.random() < 0.25,
     )
 
 
 def _changed(choose: random.Random, settings: Settings) -> Settings:
-    change = choose.choice(("limit", "group_limit", "mutation_rate", "enforce", "fetch_limit"))
+    change = choose.choice(("limit", "group_limit", "mutation_rate", "enforce", "fetch_limit", "request_rate", "window"))
+    if change == "request_rate":
+        return replace(settings, request_rate=choose.choice((None, 20)))
+    if change == "window":
+        return replace(settings, window=not settings.window)
     if change == "limit":
         return replace(settings, limit=choose.choice(LIMITS))
     if change == "fetch_limit":
@@ -146,7 +154,7 @@ def _changed(choose: random.Random, settings: Settings) -> Settings:
 
 
 def _client(choose: random.Random, number: int, gateways: int, seconds: float, settings: Settings) -> Client:
-    kind = choose.choice(("producer", "producer", "producer", "consumer", "consumer", "admin", "chatter"))
+    kind = choose.choice(("producer", "producer", "producer", "consumer", "consumer", "admin", "chatter", "operator"))
     limit = settings.limit if kind == "producer" else settings.fetch_limit
     return Client(
         number=number,

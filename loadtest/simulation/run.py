@@ -11,7 +11,14 @@ from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.clients import ClientConnection, SimulatedClient
 from loadtest.simulation.faults import Faults
 from loadtest.simulation.gateway_host import STOP_SECONDS, GatewayHost
-from loadtest.simulation.invariants import check_charges, check_overshoot, check_protocol_errors, check_sessions
+from loadtest.simulation.invariants import (
+    check_alterations,
+    check_charges,
+    check_overshoot,
+    check_protocol_errors,
+    check_sessions,
+    quotas_agree,
+)
 from loadtest.simulation.network import Network, Verdicts, Violation
 from loadtest.simulation.own_connections import OwnTopics
 from loadtest.simulation.plan import WARM_UP, Plan
@@ -23,6 +30,9 @@ from loadtest.simulation.virtual_loop import BEGIN, DeadlockError, Process, Virt
 CHECK_SECONDS = 0.25
 PATIENCE_SECONDS = 90.0
 """The time after the last fault in which every request must be answered: longer than any mute of a plan."""
+
+AGREE_SECONDS = 20.0
+"""The time after which all gateways have the same quotas of the quota API."""
 
 _MEMORY = Path("/dev/shm")
 
@@ -108,6 +118,8 @@ class Run:
         for client in self._clients:
             client.stopped = True
         await self._wait_for_answers()
+        if self._cluster.alterations:
+            await self._wait_for_quotas()
         await self._drain()
         self._final_checks()
 
@@ -137,6 +149,18 @@ class Run:
                 return
             await self._until(CHECK_SECONDS)
 
+    async def _wait_for_quotas(self) -> None:
+        deadline = self._loop.time() + AGREE_SECONDS
+        while self._plan.sharing and not quotas_agree(self._hosts):
+            if self._ended.is_set():
+                return
+            if self._loop.time() > deadline:
+                self._verdicts.fail("quotas differ", f"the gateways do not agree after {AGREE_SECONDS:g} s")
+                return
+            await self._until(CHECK_SECONDS)
+        if self._plan.sharing or self._plan.gateways == 1:
+            check_alterations(self._hosts, self._cluster, self._verdicts)
+
     async def _drain(self) -> None:
         for host in self._hosts:
             if host.running is None:
@@ -159,7 +183,7 @@ class Run:
             return
         for host in self._hosts:
             for incarnation in host.incarnations:
-                check_charges(incarnation, host.name, self._verdicts)
+                check_charges(self._plan, incarnation, host.name, self._verdicts)
                 check_protocol_errors(incarnation, host.name, self._verdicts)
                 task = incarnation.task
                 if task is not None and task.done() and not incarnation.killed and task.exception() is not None:
