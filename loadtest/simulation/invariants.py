@@ -103,8 +103,8 @@ def quotas_agree(hosts: Iterable[GatewayHost]) -> bool:
     return all(engine.settings.dynamic == engines[0].settings.dynamic for engine in engines)
 
 
-def check_alterations(hosts: Iterable[GatewayHost], cluster: Cluster, verdicts: Verdicts) -> None:
-    """A confirmed quota is in effect, unless a later request has replaced it, or may have."""
+def lost_alteration(hosts: Iterable[GatewayHost], cluster: Cluster) -> str:
+    """A confirmed quota that is not in effect, although no later request has replaced it or may have; "" if there is none."""
     for client_id in CLIENT_IDS:
         altered = [each for each in cluster.alterations.values() if each.target == client_id]
         confirmed = [each for each in altered if each.confirmed is not None]
@@ -116,8 +116,8 @@ def check_alterations(hosts: Iterable[GatewayHost], cluster: Cluster, verdicts: 
             if host.running is not None:
                 found = _dynamic_limit(host.running, client_id)
                 if found not in possible:
-                    text = f"{host.name} has {found} for {client_id}, and {last.value} was confirmed at {last.confirmed}"
-                    verdicts.fail("confirmed quota lost", text)
+                    return f"{host.name} has {found} for {client_id}, and {last.value} was confirmed at {last.confirmed}"
+    return ""
 
 
 def _dynamic_limit(incarnation: Incarnation, client_id: str) -> float | None:

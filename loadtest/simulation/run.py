@@ -12,11 +12,11 @@ from loadtest.simulation.clients import ClientConnection, SimulatedClient
 from loadtest.simulation.faults import Faults
 from loadtest.simulation.gateway_host import STOP_SECONDS, GatewayHost
 from loadtest.simulation.invariants import (
-    check_alterations,
     check_charges,
     check_overshoot,
     check_protocol_errors,
     check_sessions,
+    lost_alteration,
     quotas_agree,
 )
 from loadtest.simulation.network import Network, Verdicts, Violation
@@ -78,8 +78,9 @@ class Run:
                     run_in(loop, self._main(directory))
                 except DeadlockError:
                     self._verdicts.fail("deadlock", "no timer is set, and nobody can go on")
-                outcome = self._outcome()
-                loop.end()
+                finally:
+                    outcome = self._outcome()
+                    loop.end()
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return outcome
@@ -150,16 +151,18 @@ class Run:
             await self._until(CHECK_SECONDS)
 
     async def _wait_for_quotas(self) -> None:
+        """Gateways without `sharing` have quotas of their own."""
+        if self._plan.gateways > 1 and not self._plan.sharing:
+            return
         deadline = self._loop.time() + AGREE_SECONDS
-        while self._plan.sharing and not quotas_agree(self._hosts):
-            if self._ended.is_set():
+        while not self._ended.is_set():
+            lost = lost_alteration(self._hosts, self._cluster)
+            if not lost and quotas_agree(self._hosts):
                 return
             if self._loop.time() > deadline:
-                self._verdicts.fail("quotas differ", f"the gateways do not agree after {AGREE_SECONDS:g} s")
+                self._verdicts.fail("confirmed quota lost" if lost else "quotas differ", lost or "between the gateways")
                 return
             await self._until(CHECK_SECONDS)
-        if self._plan.sharing or self._plan.gateways == 1:
-            check_alterations(self._hosts, self._cluster, self._verdicts)
 
     async def _drain(self) -> None:
         for host in self._hosts:
