@@ -10,7 +10,7 @@ from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import LabelSlots, UnnamedBuckets
+from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows
 from gateway.quotas.meter import Meter, Window, carry_over, precharge
 from gateway.quotas.policy import KindTotals, Policy, small_quotas
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
@@ -95,8 +95,7 @@ class QuotaEngine:
         """The buckets that a client's requests are charged to: its own, then its group's if the group has a limit of the kind.
 
         `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
-        nothing of the client. A client that is exempt from the kind stays out of its group's limit as well. `broker` is the
-        node id of the broker that serves the client.
+        nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client.
         """
         key = KINDS[kind].config_key
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
@@ -220,8 +219,7 @@ class QuotaEngine:
     def apply(self, settings: QuotaSettings, now: float) -> None:
         """Change the configuration under live traffic. It takes effect on the next request: sessions see `generation` change.
 
-        A client that keeps its bucket keeps its use. A new window keeps use and debts. A new algorithm or a new scope keeps
-        recent use and no debt.
+        A client that keeps its bucket keeps its use. A new window keeps use and debts, a new algorithm or scope recent use.
         """
         before, self.settings = self.settings, settings
         old = self._table
@@ -309,29 +307,13 @@ class QuotaEngine:
         """
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
-            labelled = self._labelled[name].buckets
-            rows.extend(bucket.row(now) for bucket in labelled)
-            unnamed = len(buckets) - len(labelled)
-            other = self._rests.get(name)
-            if unnamed <= TOGETHER or other is None:
-                rest = UnnamedBuckets()
-                if unnamed:
-                    for bucket in buckets.values():
-                        if not bucket.labelled:
-                            rest.add(bucket, now)
-                other = rest.row(KINDS[name], self._gone[name])
-            if unnamed or other.amount_total:
-                rows.append(other)
+            other = self._rests.get(name) if len(buckets) - len(self._labelled[name].buckets) > TOGETHER else None
+            rows += shown_rows(KINDS[name], buckets.values(), self._labelled[name], other, self._gone[name], now)
         return rows
 
     def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
         """The rows of shown buckets with a limit that were used in the last `seconds`, or were throttled lately."""
-        return [
-            bucket.row(now)
-            for slots in self._labelled.values()
-            for bucket in slots.buckets
-            if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
-        ]
+        return [row for slots in self._labelled.values() for row in slots.active_rows(now, seconds)]
 
     def buckets(self) -> Iterator[Bucket]:
         """Every bucket. The engine may not change meanwhile."""

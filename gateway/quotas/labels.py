@@ -3,6 +3,7 @@
 Clients choose their names, so each new name may cost Prometheus new series. Slots are therefore handed out at a limited rate.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
@@ -47,6 +48,14 @@ class LabelSlots:
         del self.buckets[bucket]
         bucket.labelled = False
         bucket.shown_before = bucket.tally()
+
+    def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
+        """The rows of buckets with a limit that were used in the last `seconds`, or were throttled lately."""
+        return [
+            bucket.row(now)
+            for bucket in self.buckets
+            if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
+        ]
 
     def _make_room(self) -> bool:
         """Take the least recently used slot of an entity that is not configured."""
@@ -98,3 +107,21 @@ class UnnamedBuckets:
             unthrottled_seconds=None,
             addresses=(),
         )
+
+
+def shown_rows(
+    kind: QuotaKind, buckets: Collection[Bucket], slots: LabelSlots, other: UsageRow | None, gone: Tally, now: float
+) -> list[UsageRow]:
+    """A row for each bucket with a slot, and one row for all others: `other` if it is given. `gone` as for `UnnamedBuckets`."""
+    rows = [bucket.row(now) for bucket in slots.buckets]
+    unnamed = len(buckets) - len(rows)
+    if other is None:
+        rest = UnnamedBuckets()
+        if unnamed:
+            for bucket in buckets:
+                if not bucket.labelled:
+                    rest.add(bucket, now)
+        other = rest.row(kind, gone)
+    if unnamed or other.amount_total:
+        rows.append(other)
+    return rows
