@@ -13,6 +13,7 @@ from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import MAX_BUCKETS, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import (
     BOOTSTRAP,
+    OTHER,
     ClientQuotaEntity,
     DynamicQuotas,
     EntityQuota,
@@ -143,7 +144,9 @@ class ShadowEngine(QuotaEngine):
         return path
 
     def snapshot(self, now: float) -> list[UsageRow]:
-        return [replace(row, shadow=True) for row in super().snapshot(now)]
+        """Without the buckets whose shadow limit was removed."""
+        rows = super().snapshot(now)
+        return [replace(row, shadow=True) for row in rows if row.limit is not None or row.user == OTHER]
 
     @property
     def kinds(self) -> frozenset[str]:

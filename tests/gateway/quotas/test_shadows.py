@@ -172,6 +172,7 @@ def test_reload_keeps_the_use_of_a_shadow() -> None:
     assert bucket.meter.tokens(START) == 200
     subject.apply(QuotaSettings(), START)
     assert bucket.meter is None
+    assert [row.shadow for row in subject.snapshot(START)] == [False]
 
 
 def test_shadow_that_becomes_real_is_no_shadow_any_more() -> None:
