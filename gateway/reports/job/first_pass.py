@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.events import FIELDS
-from gateway.reports.job.hours import BUCKET, HOUR, IDS, MINUTE_SECONDS, PLACE, gateway_bit
+from gateway.reports.job.hours import BUCKET, IDS, MINUTE_SECONDS, PLACE, gateway_bit
 
 
 def id_of(names: Sequence[str]) -> Column:
@@ -39,9 +39,10 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     usage, throttle = good & (F.col("type") == "usage"), good & (F.col("type") == "throttle")
     counted = usage | throttle
     hashed = lines.select(
-        *HOUR, *BUCKET, *_FIGURES,
+        *BUCKET, *_FIGURES,
         *(F.when(counted, id_of(names)).alias(name) for name, names in IDS.items()),
-        F.when(counted, _minute()).alias("minute"),
+        ((F.unix_date("date") * 24 + F.col("hour")) * _OF_HOUR).alias("of_hour"),
+        F.when(counted, _minute()).otherwise(_NO_MINUTE).alias("of_minute"),
         F.when(throttle, id_of(PLACE)).alias("place"),
         F.when(throttle, F.to_json(F.struct(*PLACE)))
         .when(good & ~counted, F.to_json(F.struct("type", *_OF_OTHERS)))
@@ -49,7 +50,6 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.when(throttle, F.col("throttle_slots").cast("map<int,bigint>")).alias("slots"),
         usage.alias("is_usage"),
         throttle.alias("is_throttle"),
-        (~good).alias("bad"),
         gateway_bit().alias("gateway_bit"),
     )  # fmt: skip
     # A usage sample is two rows: its figures and its names. A throttle is a third row with its place, and one for each slot.
@@ -66,20 +66,18 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     usage, throttle = own & F.col("is_usage"), own & F.col("is_throttle")
     enforced, noted = throttle & F.col("enforced"), throttle & ~F.col("enforced")
     order = F.col("throttle_max_ms") * 65_536 + F.col("time_ms") % 60_000
-    keys = (
-        (own | in_slot, HOUR),
-        (own, ("minute",)),
-        ((own & F.col("bucket").isNotNull()) | naming | in_slot, ("kind",)),
-        (own | naming, tuple(IDS)),
-        (naming, tuple(name for name in BUCKET if name != "kind")),
-        (placing, ("place",)),
-        (placing | (own & ~F.col("is_throttle")), ("text",)),
-        (in_slot, ("enforced",)),
-    )
-    return rows.groupBy(
-        *(F.when(when, F.col(name)).alias(name) for when, names in keys for name in names),
-        F.when(in_slot, F.col("part")).alias("slot"),
-    ).agg(
+    # Each key and each sum costs time for every line. Columns that follow from others are computed afterwards.
+    keys = {
+        "at": F.when(own, F.col("of_hour") + F.col("of_minute")).when(in_slot, F.col("of_hour") + _NO_MINUTE),
+        "kind": F.when((own & F.col("bucket").isNotNull()) | naming | in_slot, F.col("kind")),
+        **{name: F.when(own | naming, F.col(name)) for name in IDS},
+        **{name: F.when(naming, F.col(name)) for name in BUCKET if name != "kind"},
+        "place": F.when(placing, F.col("place")),
+        "text": F.when(placing | (own & ~F.col("is_throttle")), F.col("text")),
+        "enforced": F.when(in_slot, F.col("enforced")),
+        "slot": F.when(in_slot, F.col("part")),
+    }
+    minutes = rows.groupBy(*(key.alias(name) for name, key in keys.items())).agg(
         F.sum(F.when(usage, F.col("amount"))).alias("amount"),
         F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
         F.max(F.when(usage, F.coalesce("active_seconds", F.lit(MINUTE_SECONDS)))).alias("seconds"),
@@ -88,7 +86,6 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         _sum(usage, "latency_ms"),
         _sum(enforced, "count", "throttled"),
         _sum(enforced, "throttle_ms"),
-        F.max(F.when(throttle, F.col("throttle_max_ms"))).alias("throttle_max_ms"),
         _sum(throttle, "amount", "throttled_amount"),
         F.max(F.when(throttle, F.col("rate"))).alias("throttle_rate"),
         _sum(noted, "count", "noted"),
@@ -104,7 +101,16 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.bit_or(F.when(own, F.col("gateway_bit"))).alias("gateways"),
         F.bool_or(own & F.col("group").isNotNull()).alias("of_group"),
         F.count_if(own).alias("lines"),
-        F.count_if(own & F.col("bad")).alias("bad_lines"),
+    )
+    hour, minute = F.shiftright("at", 6), F.col("at") % _OF_HOUR
+    is_bad = (minute == _NO_MINUTE) & F.col("text").isNull() & F.col("slot").isNull()
+    return minutes.select(
+        F.date_from_unix_date((hour / 24).cast("int")).alias("date"),
+        (hour % 24).alias("hour"),
+        F.when(minute < _NO_MINUTE, minute).alias("minute"),
+        F.shiftright("worst", 16).alias("throttle_max_ms"),
+        F.when(is_bad, F.col("lines")).otherwise(0).alias("bad_lines"),
+        *(name for name in minutes.columns if name != "at"),
     )
 
 
@@ -116,6 +122,8 @@ _OF_OTHERS = sorted({field.name for name in FIELDS.keys() - {"usage", "throttle"
 """The fields of all other events. With more, Spark would generate a method above 8 000 bytes, and Java does not compile it."""
 _FIGURES_OF, _NAMES_OF, _PLACE_OF = -1, -2, -3
 """The sorts of rows in `part`. A number from 0 on is a slot."""
+_OF_HOUR, _NO_MINUTE = 64, 63
+"""The key `at` of the aggregate is the hours since 1970, times the former, plus the minute or the latter."""
 
 
 def _minute() -> Column:

@@ -47,6 +47,8 @@ BRIEF_BYTES = 32 << 20
 _LOCAL = {
     # A batch's aggregates are small, so the default of 200 tasks would mostly be overhead.
     "spark.sql.shuffle.partitions": "8",
+    # Many small tasks: no core waits for the last one, and each has few groups in memory.
+    "spark.sql.files.maxPartitionBytes": "16m",
     # Executors on other hosts could not connect to a loopback address.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
