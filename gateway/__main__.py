@@ -25,7 +25,7 @@ from gateway.config.summary import summary
 from gateway.config.timed_rows import past_warnings, timed_lines
 from gateway.log import configure_logging
 from gateway.migration import command_line as migration
-from gateway.quotas.kinds import CLIENT_KINDS
+from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
 from gateway.reports.job import command as reports
 from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
@@ -247,6 +247,14 @@ def _url(text: str) -> str:
     return text
 
 
+def _kind(name: str) -> str:
+    if not is_client_kind(name):
+        raise argparse.ArgumentTypeError(
+            f"there is no {name!r}: use one of {', '.join(CLIENT_KINDS)}, or request_rate.Metadata"
+        )
+    return name
+
+
 def _restart_keys() -> str:
     return fill(", ".join(restart_keys()), width=110, initial_indent="  ", subsequent_indent="  ")
 
@@ -314,7 +322,13 @@ def _parser() -> argparse.ArgumentParser:
     forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")
     forgive.add_argument("--client-id", metavar="NAME", help="the client-id, as `weir quotas` shows it")
     forgive.add_argument("--group", metavar="NAME", help="a group of quotas.groups, in place of a client")
-    forgive.add_argument("--kind", choices=CLIENT_KINDS, help="only one kind of quota (default: every kind)")
+    forgive.add_argument(
+        "--kind",
+        type=_kind,
+        metavar="KIND",
+        help=f"only one kind of quota: {', '.join(CLIENT_KINDS)}, or a single API's, such as request_rate.Metadata"
+        " (default: every kind)",
+    )
     forgive.add_argument(
         "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
     )

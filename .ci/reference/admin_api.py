@@ -243,7 +243,7 @@ def _get(route: Mapping[str, Any]) -> dict[str, Any]:
 
 def _forgive() -> dict[str, Any]:
     properties: dict[str, Any] = {key: {"type": "string"} for key in KEYS}
-    properties["kind"] = {"enum": list(CLIENT_KINDS)}
+    properties["kind"] = {"anyOf": [{"enum": list(CLIENT_KINDS)}, {"type": "string", "pattern": r"^request_rate\.[A-Z]\w+$"}]}
     body = {"type": "object", "properties": properties, "additionalProperties": False}
     return {
         "summary": "Clear a client's debt",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway.quotas.bucket import LEAST_DELAY, Bucket
 from gateway.quotas.entity import MAX_NAME, OTHER, short_name
-from gateway.quotas.kinds import CLIENT_KINDS
+from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
 
 KEYS = ("user", "client-id", "group", "kind")
 
@@ -39,7 +39,7 @@ class DebtFilter:
             raise DebtFilterError("neither user nor client-id is given, and no group: name the one whose debt is to be cleared")
         if group is not None and (user is not None or client_id is not None):
             raise DebtFilterError(f"group: {group!r} can't be combined with user or client-id: clear their debts one by one")
-        if kind is not None and kind not in CLIENT_KINDS:
+        if kind is not None and not is_client_kind(kind):
             raise DebtFilterError(f"kind: there is no {kind!r}: use one of {', '.join(CLIENT_KINDS)}")
         return cls(user, client_id, group, kind)
 
@@ -57,7 +57,7 @@ class DebtFilter:
         tags = bucket.resolution.tags
         user, client_id = (OTHER, OTHER) if tags.overflow else tags.shown
         return (
-            self.kind in (None, bucket.kind.name.partition(".")[0])
+            self.kind in (None, bucket.kind.name, bucket.kind.name.partition(".")[0])
             and tags.group == self.group
             and _matches(self.user, tags.user, user)
             and _matches(self.client_id, tags.client_id, client_id)

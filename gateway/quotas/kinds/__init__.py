@@ -39,6 +39,11 @@ CLIENT_KINDS = tuple(kind.name for kind in ROW_KINDS if "ip" not in kind.entity_
 """The names of the kinds whose quotas belong to users and client-ids, not to addresses. `request_rate` includes its APIs."""
 
 
+def is_client_kind(name: str) -> bool:
+    """True for these names, and for the kinds of single APIs such as `request_rate.Metadata`."""
+    return name in KINDS and "ip" not in KINDS[name].entity_types
+
+
 def request_kinds(api: ApiKey) -> list[QuotaKind]:
     """The kinds that charge a figure for each request of an API."""
     return [kind for kind in KINDS.values() if kind.charge is not None and kind.charge.has_figure_for(api)]
@@ -72,6 +77,7 @@ __all__ = [
     "UNITS",
     "QuotaKind",
     "Unit",
+    "is_client_kind",
     "request_kinds",
     "small_quota_warning",
 ]

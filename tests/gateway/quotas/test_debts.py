@@ -93,3 +93,16 @@ def test_filter_reads_what_it_writes():
     wanted = DebtFilter("alice", "etl", kind="produce")
     assert DebtFilter.parse({"user": "alice", "client-id": "etl", "kind": "produce"}) == wanted
     assert b'"client-id": "etl"' in wanted.body()
+
+
+@pytest.mark.parametrize(
+    ("kind", "cleared"),
+    [("request_rate", ["request_rate", "request_rate.Metadata"]), ("request_rate.Metadata", ["request_rate.Metadata"])],
+)
+def test_rate_of_requests_includes_those_of_its_apis(kind, cleared):
+    limits = {"request_rate": 5.0, "request_rates.Metadata": 5.0}
+    quotas = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),)), START)
+    for name in ("request_rate", "request_rate.Metadata"):
+        quotas.acquire(name, "ANONYMOUS", "etl", START).charge(60, START)
+    _, debts = clear_debts(quotas.buckets(), DebtFilter.parse({"client-id": "etl", "kind": kind}), START)
+    assert [debt.kind for debt in debts] == cleared
