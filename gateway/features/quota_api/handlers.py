@@ -16,7 +16,6 @@ from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, QuotaApiErro
 from gateway.features.quota_api.rules import described, with_brokers
 from gateway.proxy.handler import (
     COLLECT,
-    FORWARD,
     MAX_COLLECTED_REQUEST_BYTES,
     MAX_UNTRUSTED_BYTES,
     WAIT,
@@ -56,27 +55,36 @@ class Describe(Protocol):
 
 
 class DescribeClientQuotas:
-    """Merges Weir's quotas with the broker's quotas of other keys. The client gets an error of the broker unchanged."""
+    """Merges Weir's quotas with the broker's quotas of other keys. The client gets an error of the broker unchanged.
+
+    The broker gets the request as one of Weir's own, and the client's next request waits for the answer. So a connection has at
+    most one description at a time, which may be a thousand times as long as the request.
+    """
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
     def __init__(self, connection: Connection, queue: AlterQueue, describe: Describe) -> None:
-        self._client = connection.client
+        self._connection = connection
         self._queue = queue
         self._describe = describe
         self._request = DescribeRequest((), strict=False)
         self._version = 0
+        self._asked = False
+        self._answer: bytes | None = None
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Forward the request, unless Weir answers it with an error."""
-        self._client.use(request.header.client_id, now)
+        """Ask the broker, unless Weir answers with an error."""
+        if self._asked:
+            return WAIT if self._answer is None else Answer(self._answer)
+        client = self._connection.client
+        client.use(request.header.client_id, now)
         check_size(request.frame_bytes, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
         if not request.whole:
             return COLLECT
         frame, header = request.cut()
         self._version = header.api_version
-        listed = self._queue.allows(self._client.user)
+        listed = self._queue.allows(client.user)
         if listed is False:
-            return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._client.user))
+            return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(client.user))
         self._request = client_quotas.read_describe_request(frame, header)
         if listed:
             try:
@@ -86,12 +94,18 @@ class DescribeClientQuotas:
             if self._of_groups:
                 response = client_quotas.DescribeResponse(0, NONE, None, tuple(self._own()))
                 return Answer(client_quotas.write_describe_response(self._version, header.correlation_id, response))
-        request.intercept(self)
-        if not self._of_groups:
-            return FORWARD
-        return Replace(client_quotas.write_describe_request(frame, header, ONE_ENTITY))
+        if self._of_groups:
+            frame = client_quotas.write_describe_request(frame, header, ONE_ENTITY)
+        self._asked = True
+        self._connection.send_own_request(frame, self._take, now)
+        return WAIT
 
-    def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
+    def _take(self, frame: bytes, now: float) -> None:  # noqa: ARG002
+        self._answer = self._merged(frame)
+        self._connection.ready()
+
+    def _merged(self, frame: bytes) -> bytes:
+        """The broker's answer with Weir's quotas."""
         theirs = client_quotas.read_describe_response(self._version, frame)
         if theirs.error_code != NONE:
             return frame

@@ -142,6 +142,7 @@ def test_pipelined_requests_stay_in_order(t, by):
     t.client_got(m.beat(3), altered(4, (ALICE, 31, DENIED)))
     t.broker_got(describe(5))
     t.broker_answers(shown(5, (ALICE, {BROKERS_KEY: 50.0})), by=by)
+    t.run_ready()
     t.client_got(shown(5, (ALICE, {KEY: 5.0, BROKERS_KEY: 50.0}), ({"group": "jobs"}, {KEY: 7.0})))
 
 
@@ -265,6 +266,7 @@ def test_broker_decides_about_description(t, version):
     t.client_sends(describe(3, version=version))
     t.broker_got(describe(3, version=version))
     t.broker_answers(shown(3, error=31, text=None, version=version, throttle=2))
+    t.run_ready()
     t.client_got(shown(3, error=31, text=None, version=version, throttle=2))
 
 
@@ -277,6 +279,7 @@ def test_broker_is_asked_by_another_filter_for_groups(t, version):
         t.client_sends(describe(3, of_groups, version=version))
         t.broker_got(both_defaults)
         t.broker_answers(shown(3, *([] if error else [theirs]), error=error, text=text, version=version))
+        t.run_ready()
         t.client_got(shown(3, *rows, error=error, text=text, version=version))
 
 
@@ -284,6 +287,7 @@ def test_broker_answers_invalid_filter(t):
     t.client_sends(describe(3, ("x", 0, "y")))
     t.broker_got(describe(3, ("x", 0, "y")))
     t.broker_answers(shown(3, error=35, text="Unsupported entity type x"))
+    t.run_ready()
     t.client_got(shown(3, error=35, text="Unsupported entity type x"))
 
 
@@ -293,5 +297,20 @@ def test_broker_answers_invalid_filter(t):
 def test_filter_that_only_the_broker_accepts_is_refused(t, components):
     t.client_sends(describe(3, *components))
     t.broker_answers(shown(3, text=None, throttle=6))
+    t.run_ready()
     answer = codec.decode_response(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, bytes(t.client_inbox))
     assert (answer["error_code"] in {35, 42}, answer["entries"], answer["throttle_time_ms"]) == (True, None, 6)
+
+
+def test_connection_has_one_description_at_a_time(t):
+    """A chunk with many short answers of the broker would become as many long ones at once."""
+    t.client_sends(*(describe(number) for number in range(3)), m.heartbeat(3))
+    for number in range(3):
+        t.broker_got(describe(number))
+        assert t.paused
+        t.broker_answers(shown(number, text=None))
+        t.client_got()
+        t.run_ready()
+        t.client_got(shown(number, (ALICE, {KEY: 5.0}), ({"group": "jobs"}, {KEY: 7.0}), text=None))
+    t.broker_got(m.heartbeat(3))
+    assert not t.paused

@@ -93,6 +93,7 @@ def test_description_joins_weir_and_other_broker_quotas(version):
         ({"user": None}, {"new": 1.0}),
     ]
     t.broker_answers(shown(1, *theirs, version=version, throttle=3))
+    t.run_ready()
     ours = [({"user": "alice"}, {KEY: 5.0, BROKERS_KEY: 50.0}), ({"user": None}, {"new": 1.0})]
     t.client_got(shown(1, *ours, version=version, throttle=3))
 
@@ -101,6 +102,7 @@ def test_filter_applies_to_weir_quotas():
     t, _ = opened()
     t.client_sends(describe(1, ("user", 1, None), strict=True))
     t.broker_answers(shown(1))
+    t.run_ready()
     t.client_got(shown(1))
 
 
@@ -117,6 +119,7 @@ def test_broker_refusal_to_describe_passes_through():
     t, _ = opened()
     t.client_sends(describe(1))
     t.broker_answers(shown(1, error=31, text="Cluster authorization failed."))
+    t.run_ready()
     t.client_got(shown(1, error=31, text="Cluster authorization failed."))
 
 
