@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
 
-from gateway.config.request_rates import nested, rates_key
+from gateway.config.request_rates import rates_key
 from gateway.config.section import Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
@@ -15,6 +15,7 @@ from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, R
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
+from gateway.quotas.kinds.request_rates import nested
 
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1

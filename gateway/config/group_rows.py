@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
 
-from gateway.config.request_rates import nested, rates_key
+from gateway.config.request_rates import rates_key
 from gateway.config.section import Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
@@ -16,6 +16,7 @@ from gateway.quotas.group_tree import lineage
 from gateway.quotas.groups import Group, GroupRule, Network
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
+from gateway.quotas.kinds.request_rates import nested
 
 MAX_RULES: Final = 2_000
 """The rules of all groups. Each rule is compared with the earlier ones, and with each new client."""

@@ -48,13 +48,6 @@ def rates_key(whose: str) -> tuple[object, object]:
     return RequestRates, described(words, None, unit="requests per second", absent="no limit")
 
 
-def nested(limits: Mapping[str, float]) -> dict[str, object]:
-    """Limits by quota key as a row of the file has them."""
-    keys = {kind.config_key: name for name, kind in BY_API.items()}
-    rates = {keys[key]: limit for key, limit in limits.items() if key in keys}
-    return {key: limit for key, limit in limits.items() if key not in keys} | ({KEY: rates} if rates else {})
-
-
 def _unknown(name: object) -> tuple[str, str]:
     """Message and remedy for a name that no limit can have."""
     reason = refusal(str(name))

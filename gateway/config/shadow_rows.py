@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, create_model
 
-from gateway.config.request_rates import nested
 from gateway.config.section import Section, described, invalid
 from gateway.quotas.entity import GROUP, EntityQuota
 from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.kinds.request_rates import nested
 from gateway.quotas.schedule import When
 
 

@@ -21,6 +21,7 @@ from gateway.migration.broker_quotas import (
 from gateway.migration.broker_quotas import entity_text as broker_entity_text
 from gateway.quotas.entity import DEFAULT, RATES, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import BY_CONFIG_KEY
+from gateway.quotas.kinds.request_rates import nested
 
 
 class Sign(Enum):
@@ -148,7 +149,8 @@ def _flow(row: EntityQuota) -> str:
     """The row in YAML's flow style, on one line."""
     names = {kind: name.value if name is DEFAULT else name for kind, name in row.entity.parts().items()}
     exempt: object = list(row.exempt_from) or row.exempt
-    values: dict[str, Any] = names | ({"exempt": exempt} if exempt else {}) | dict(row.limits)
+    values: dict[str, Any] = names | ({"exempt": exempt} if exempt else {}) | nested(row.limits)
+    values |= {"shadow": nested(row.shadow)} if row.shadow else {}
     values |= {} if row.when is None else row.when.keys()
     # PyYAML writes line separators such as U+0085 so that they are read as spaces, unless it escapes everything beyond ASCII.
     readable = all(str(name).isprintable() for name in names.values())

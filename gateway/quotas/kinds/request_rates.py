@@ -46,3 +46,10 @@ def refusal(name: str) -> str | None:
     if ApiKey(spec.key) in BEFORE_AUTHENTICATION:
         return "clients send it before Weir knows their user, and a muted client cannot log in"
     return "brokers send it to each other, and never to a listener of clients"
+
+
+def nested(limits: Mapping[str, float]) -> dict[str, object]:
+    """Limits by quota key as a row of the config file has them."""
+    keys = {kind.config_key: name for name, kind in BY_API.items()}
+    rates = {keys[key]: limit for key, limit in limits.items() if key in keys}
+    return {key: limit for key, limit in limits.items() if key not in keys} | ({KEY: rates} if rates else {})

@@ -29,7 +29,7 @@ def test_each_rate_of_an_entity_can_be_a_shadow() -> None:
 
 
 def test_group_has_shadow_ceilings() -> None:
-    (group,) = parsed(groups("name: jobs, shadow: {producer_byte_rate: {ceiling: 7}, request_rate: 3}")).quotas.groups
+    (group,) = parsed(groups("name: jobs, shadow: {producer_byte_rate: 7, request_rate: 3}")).quotas.groups
     assert (dict(group.limits), dict(group.shadow)) == ({}, {"producer_byte_rate": 7, "request_rate": 3})
     assert dict(group.quota.shadow) == {"producer_byte_rate": 7, "request_rate": 3}
 

@@ -82,14 +82,24 @@ def test_printed_rows_have_the_brokers_limits_and_lose_nothing() -> None:
     )
     config = rows(
         {"user": "weir", "exempt": True},
-        {"user": "alice", "producer_byte_rate": 10, "request_rate": 7},
+        {
+            "user": "alice",
+            "producer_byte_rate": 10,
+            "request_rate": 7,
+            "request_rates": {"Metadata": 5},
+            "shadow": {"producer_byte_rate": 3, "request_rates": {"Metadata": 2}},
+        },
         {"user": "bob", "exempt": ["rates", "topics"]},
     )
     text = rows_text(config, broker)
     found = {row.entity: row for row in pasted(text)}
     assert found == {
         ClientQuotaEntity("weir"): EntityQuota(ClientQuotaEntity("weir"), {}, exempt=True),
-        ClientQuotaEntity("alice"): EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 30, "request_rate": 7}),
+        ClientQuotaEntity("alice"): EntityQuota(
+            ClientQuotaEntity("alice"),
+            {"producer_byte_rate": 30, "request_rate": 7, "request_rates.Metadata": 5},
+            shadow={"producer_byte_rate": 3, "request_rates.Metadata": 2},
+        ),
         ClientQuotaEntity("bob"): EntityQuota(ClientQuotaEntity("bob"), {"consumer_byte_rate": 60}, exempt_from=("topics",)),
         ClientQuotaEntity(DEFAULT, DEFAULT): EntityQuota(
             ClientQuotaEntity(DEFAULT, DEFAULT), {"controller_mutation_rate": 1.5}
@@ -98,7 +108,9 @@ def test_printed_rows_have_the_brokers_limits_and_lose_nothing() -> None:
     }
     lines = text.splitlines()
     of_alice = next(number for number, line in enumerate(lines) if "user: alice" in line)
-    assert lines[of_alice].endswith("# 10 x 3 brokers; request_rate only in the config")
+    assert lines[of_alice].endswith(
+        "# 10 x 3 brokers; request_rate only in the config; request_rates.Metadata only in the config"
+    )
     assert "request_percentage 5, because" in lines[of_alice - 1], "above the row of its entity"
     assert "client-id=old: request_percentage 5, because" in lines[-1], "an entity without a row"
     assert next(line for line in lines if "user: bob" in line).endswith("# 20 x 3 brokers, exempt in the config")
