@@ -125,7 +125,7 @@ class InstalledFeatures:
         # Each feature, and the choice of its own section from a config.
         sections: dict[Feature[Any] | None, Callable[[WeirConfig], Any]] = {
             client_quotas: lambda config: config.quotas,
-            Groups(engine, shared=config.sharing is not None): lambda _: None,
+            Groups(engine, reconsider, shared=config.sharing is not None): lambda _: None,
             self.connections: _connection_limits,
             self.mutations: lambda _: None,
             self.topics: _topics_section,

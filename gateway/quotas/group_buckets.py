@@ -19,6 +19,9 @@ from gateway.quotas.shared_meter import SharedMeter
 INTERVAL_SECONDS: Final = 0.2
 """The time between two divisions of a gateway that shares its quotas with no other gateway."""
 
+_NOTABLE_RAISE: Final = 1.25
+_LONG_DELAY_SECONDS: Final = 0.5
+
 Demands = Mapping[tuple[str, str], float]
 """The demand per second by kind and group; `inf` if it has no bound. Groups without a demand are left out."""
 
@@ -76,7 +79,8 @@ class _KindShares:
 class GroupBuckets:
     """Divides the capacities of all kinds. `interval` is the time between two calls of `divide`, in seconds.
 
-    `shared`: the meters can be charged with the use of peers.
+    `shared`: the meters can be charged with the use of peers. `raised` is set if a group has got a larger share while its
+    clients wait by the old one. The caller resets it.
     """
 
     def __init__(self, *, shared: bool) -> None:
@@ -84,6 +88,7 @@ class GroupBuckets:
         self._kinds: dict[str, _KindShares] = {}
         self._interval = INTERVAL_SECONDS
         self._measured = -inf
+        self.raised = False
 
     @property
     def active(self) -> bool:
@@ -203,7 +208,10 @@ class GroupBuckets:
                     continue
                 if changed and name not in shares.tree.leaves:
                     meter.set_burst(interval)
-                meter.set_rates(max(shares.found[place], entitlements[place]), entitlements[place], interval, now)
+                rate = max(shares.found[place], entitlements[place])
+                if rate > _NOTABLE_RAISE * meter.present_rate and meter.delay(now) > _LONG_DELAY_SECONDS:
+                    self.raised = True
+                meter.set_rates(rate, entitlements[place], interval, now)
                 if not bucket.policy.enforce:  # nobody waits, so nobody pays a debt off
                     meter.forgive(now)
 

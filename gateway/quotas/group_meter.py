@@ -103,6 +103,11 @@ class GroupMeter(Meter):
         self._entitled.entitle(entitlement, interval, now)
         self.set_limit(rate, now)
 
+    @property
+    def present_rate(self) -> float:
+        """Per second, since the last division."""
+        return self._limit
+
     def set_burst(self, burst_seconds: float) -> None:
         self._entitled.set_burst(burst_seconds)
 

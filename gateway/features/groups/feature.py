@@ -4,7 +4,7 @@ With `sharing`, the gateways divide together, see `features/sharing`.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gateway import clock
@@ -20,19 +20,27 @@ _IDLE_SECONDS: Final = 1.0
 
 
 class Groups(Feature[None]):
-    """`shared`: another feature divides together with other gateways."""
+    """`shared`: another feature divides together with other gateways. `reconsider` makes sessions compute their throttle times
+    again."""
 
     page = "groups"
     metrics = METRICS
 
-    def __init__(self, engine: QuotaEngine, *, shared: bool) -> None:
+    def __init__(self, engine: QuotaEngine, reconsider: Callable[[], None], *, shared: bool) -> None:
         self._engine = engine
+        self._reconsider = reconsider
         self._shared = shared
         self._task: BackgroundTask | None = None
 
     def start(self, tasks: BackgroundTasks) -> None:
         if not self._shared:
             self._task = tasks.start("divide the capacities of groups", self._run)
+
+    def tick(self, now: float) -> None:  # noqa: ARG002
+        """Shorten the mutes of groups that got a larger share since."""
+        if self._engine.group_buckets.raised:
+            self._engine.group_buckets.raised = False
+            self._reconsider()
 
     async def stop(self) -> None:
         if self._task is not None:

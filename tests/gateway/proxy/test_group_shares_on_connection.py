@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.features.groups.feature import Groups
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
@@ -47,7 +48,7 @@ def test_group_that_borrows_waits_for_the_parent():
     assert not t.paused
 
 
-def test_group_within_its_entitlement_does_not_wait_for_the_parent():
+def test_group_within_its_entitlement_ignores_the_parents_debt():
     engine = started(group("a"), group("b"))
     borrower, returning = Transcript(engine=engine), Transcript(engine=engine)
     send(borrower, 3, "a-1")
@@ -101,6 +102,22 @@ def test_consumer_of_a_group_waits_for_its_share():
     t.broker_got(m.fetch(1, session=(0, -1), max_bytes=1_048_576, client_id="a-1"))
     t.broker_answers(m.fetched(1, size=3_000_000))
     assert t.paused  # the own bucket is 1 MB in debt at 2 MB/s, and the parent's half a second
+
+
+def test_larger_share_shortens_a_long_mute():
+    engine = QuotaEngine(settings(Group("all", (), {"producer_byte_rate": 1_000_000}), group("a"), group("b")), START)
+    t = Transcript(engine=engine)
+    feature = Groups(engine, lambda: t.core.reconsider(t.now), shared=False)
+    engine.group_buckets.measure(t.now)
+    t.client_sends(m.produce(0, size=4_048_576, client_id="a-1"))  # 3 MB of debt at 0.5 MB/s
+    t.broker_answers(m.produced(0))
+    t.passes(1.0)
+    engine.group_buckets.divide(engine.group_buckets.measure(t.now), INTERVAL_SECONDS, t.now)
+    feature.tick(t.now)
+    t.passes(2.4)
+    assert t.paused
+    t.passes(0.2)
+    assert not t.paused
 
 
 def test_consumers_share_by_weight_and_take_turns_in_their_group():
