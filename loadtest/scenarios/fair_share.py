@@ -101,8 +101,8 @@ class CaseResult:
 class ChangesResult:
     """Parts of the capacity while a group with a guarantee of one half starts and stops.
 
-    `after_start` has the part of the group that started, and `after_stop` that of the other group after a stop: the average of
-    two seconds, two seconds after the change.
+    `after_start` has the part of the group that started, and `after_stop` that of the other group after a stop. Each is the
+    average of two seconds, two seconds after the change.
     """
 
     after_start: Sequence[float]
