@@ -52,7 +52,7 @@ class GroupShareRow:
 
     @property
     def lent(self) -> float:
-        return max(0.0, self.entitlement - self.allocation)
+        return max(0.0, self.entitlement - self.allocation) if self.parent else 0.0  # nobody is beside a whole capacity
 
 
 class _KindShares:

@@ -40,6 +40,10 @@ def test_table_shows_lending_and_borrowing_below_each_parent():
     ]
 
 
+def test_whole_capacity_is_lent_to_nobody():
+    assert [row["lent"] for row in answer(lent=False)["groups"]][:2] == [0.0, 0.625 * MB8]
+
+
 def test_table_without_groups_names_the_remedy():
     assert text({"groups": []})[0].startswith("No groups share a capacity. Give groups in quotas.groups a parent")
 
