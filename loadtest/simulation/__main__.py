@@ -51,23 +51,30 @@ def _replay(seed: int) -> int:
 
 
 def _run_many(first: int, seeds: int, seconds: float, *, shrinks: bool) -> int:
-    began, failed, requests, done = time.monotonic(), 0, 0, 0
+    """Ctrl-C ends the series, with its figures."""
+    began, failed, requests, done, seed = time.monotonic(), 0, 0, 0, first
     gc.disable()
-    for seed in range(first, first + seeds):
-        if time.monotonic() - began > seconds:
-            break
-        plan = plan_of(seed)
-        outcome = Run(plan).execute()
-        done += 1
-        requests += outcome.requests
-        if outcome.violations:
-            failed += 1
-            print(f"seed {seed} fails at {outcome.violations[0]}", flush=True)
-            if shrinks:
-                _print_plan(shrink(plan))
-            print(f"  replay it: python -m loadtest.simulation --seed {seed}", flush=True)
-        if done % COLLECT_EVERY == 0:
-            gc.collect()
+    try:
+        for seed in range(first, first + seeds):
+            if time.monotonic() - began > seconds:
+                break
+            plan = plan_of(seed)
+            outcome = Run(plan).execute()
+            done += 1
+            requests += outcome.requests
+            if outcome.violations:
+                failed += 1
+                print(f"seed {seed} fails at {outcome.violations[0]}", flush=True)
+                if shrinks:
+                    _print_plan(shrink(plan))
+                print(f"  replay it: python -m loadtest.simulation --seed {seed}", flush=True)
+            if done % COLLECT_EVERY == 0:
+                gc.collect()
+    except KeyboardInterrupt:
+        print(f"stopped in seed {seed}")
+    except Exception:
+        print(f"seed {seed} stops the simulation itself", flush=True)
+        raise
     took = time.monotonic() - began
     print(f"{done} seeds, {requests} requests, {failed} failing, {took:.0f} s, {done / max(took, 0.001):.1f} seeds a second")
     return 1 if failed else 0
