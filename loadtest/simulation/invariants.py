@@ -3,7 +3,7 @@
 Only this module and `gateway_host` look inside of gateways.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import Final
 
@@ -25,6 +25,9 @@ MAX_BUFFERED: Final = WRITE_BUFFER_HIGH + MAX_READ + MAX_OWN_BYTES
 
 TOPIC_SECONDS: Final = 0.3
 """The most that a message of `sharing` takes in a run without faults: two requests over slow lines."""
+
+JOBS: Final = ("job-1", "job-2")
+"""The members of the group."""
 
 DISTURBS_SHARING: Final = frozenset({
     "kill_gateway", "restart_gateway", "lose_topics", "delete_topic", "stop_broker", "slow_broker", "reload",
@@ -142,49 +145,47 @@ def check_overshoot(plan: Plan, hosts: list[GatewayHost], cluster: Cluster, verd
     limits = [settings.limit for settings in plan.settings]
     if cluster.alterations:
         limits += [value for value in ALTERED if value is not None]
-    limit = max(limits)
-    capacity = limit * (plan.settings[0].samples - 1)
-    kinds = {fault.kind for fault in plan.faults}
-    shared = SMALL * capacity + limit * (plan.interval_ms / 1000.0 + TOPIC_SECONDS) if plan.sharing else 0.0
-    for client_id in CLIENT_IDS:
-        allowed = _allowance(cluster, client_id) + shared
+    undisturbed = plan.sharing and plan.gateways > 1 and not {fault.kind for fault in plan.faults} & DISTURBS_SHARING
+    quotas: list[tuple[tuple[str, ...], int]] = [((client_id,), max(limits)) for client_id in CLIENT_IDS]
+    groups = [settings.group_limit for settings in plan.settings if settings.group_limit is not None]
+    if len(groups) == len(plan.settings):
+        quotas.append((JOBS, max(groups)))
+    for members, limit in quotas:
+        capacity = limit * (plan.settings[0].samples - 1)
+        requests = _allowance(cluster, members)
+        shared = SMALL * capacity + limit * (plan.interval_ms / 1000.0 + TOPIC_SECONDS) if plan.sharing else 0.0
         every: list[tuple[float, int]] = []
         for host in hosts:
             for incarnation in host.incarnations:
-                uses = _uses(incarnation, client_id)
+                uses = _uses(incarnation, members)
                 every += uses
                 over = _overshoot(uses, limit, capacity)
-                if over > allowed:
-                    text = f"{host.name} alone is {over:.0f} bytes over for {client_id}, the bound is {allowed:.0f}"
+                if over > requests + shared:
+                    text = f"{host.name} alone is {over:.0f} bytes over for {members}, the bound is {requests + shared:.0f}"
                     verdicts.fail("overshoot", text)
-        # Peers cut a debt above the capacity, see "outside" in 013.
-        if (
-            plan.sharing
-            and plan.gateways > 1
-            and not kinds & DISTURBS_SHARING
-            and _allowance(cluster, client_id) <= 2 * capacity
-        ):
+        if undisturbed and requests <= 2 * capacity:  # a debt above the capacity is cut, see 013
             over = _overshoot(sorted(every), limit, capacity)
-            if over > allowed:
-                text = f"all gateways together are {over:.0f} bytes over for {client_id}, the bound is {allowed:.0f}"
+            if over > requests + shared:
+                text = f"all gateways together are {over:.0f} bytes over for {members}, the bound is {requests + shared:.0f}"
                 verdicts.fail("overshoot of sharing", text)
 
 
-def _uses(incarnation: Incarnation, client_id: str) -> list[tuple[float, int]]:
+def _uses(incarnation: Incarnation, members: Collection[str]) -> list[tuple[float, int]]:
     """The times and bytes of Produce requests, in order.
 
     A gateway that drains forwards every Produce with acks=0 that has arrived, because its client takes it for done.
     """
     totals, end = incarnation.totals, incarnation.terminated_at or inf
-    unanswered = [use for use in totals.unanswered.get(client_id, []) if use[0] < end]
-    return sorted([*totals.produced.get(client_id, []), *unanswered])
+    answered = [use for client_id in members for use in totals.produced.get(client_id, [])]
+    unanswered = [use for client_id in members for use in totals.unanswered.get(client_id, []) if use[0] < end]
+    return sorted([*answered, *unanswered])
 
 
-def _allowance(cluster: Cluster, client_id: str) -> float:
+def _allowance(cluster: Cluster, members: Collection[str]) -> float:
     """Two requests of each client: a new connection waits while the bucket is in debt, so reconnecting gains nothing."""
     largest: dict[int, int] = {}
     for sent in cluster.sent.values():
-        if sent.head.client_id == client_id and sent.head.api == 0:
+        if sent.head.client_id in members and sent.head.api == 0:
             client = sent.connection // CONNECTIONS
             largest[client] = max(largest.get(client, 0), len(sent.frame))
     return 2.0 * sum(largest.values())

@@ -175,16 +175,11 @@ def _client(choose: random.Random, number: int, gateways: int, seconds: float, s
 
 def _styled(choose: random.Random, style: str, client: Client, settings: Settings) -> Client:
     """Clients of some runs have one aim: to share a quota, to escape a debt, or to fill buffers."""
-    if style == "crowd":
+    if style == "crowd":  # of one client-id, or of one group if there is one
+        client_id = "etl" if settings.group_limit is None else f"job-{client.number % 2 + 1}"
+        size = settings.limit // 10
         return replace(
-            client,
-            kind="producer",
-            client_id="etl",
-            gateway=client.number,
-            begin=0.0,
-            requests=40,
-            size=settings.limit // 10,
-            slow=0.0,
+            client, kind="producer", client_id=client_id, gateway=client.number, begin=0.0, requests=40, size=size, slow=0.0
         )
     if style == "hoppers" and client.number < HOPPERS:
         size, acks = int(settings.limit * 0.7), choose.choice((-1, 1))

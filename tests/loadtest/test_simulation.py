@@ -19,6 +19,7 @@ from gateway.proxy.connection import Session
 from gateway.proxy.fast_path import FastPath
 from gateway.proxy.request_stream import RequestStream
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.engine import QuotaEngine
 from loadtest.simulation.plan import KINDS, Fault, plan_of
 from loadtest.simulation.run import Run
 from loadtest.simulation.shrink import shrink
@@ -189,9 +190,22 @@ def deaf_to_operators(patch):
     patch.setattr(AlterQueue, "follow", lambda self, quotas: None)
 
 
+def no_groups(patch):
+    """Members of a group are charged to their own buckets alone."""
+    acquire = QuotaEngine.acquire_path
+
+    def alone(self, *args, **more):
+        first, *groups = acquire(self, *args, **more) or (None,)
+        for bucket in groups:
+            self.release(bucket, 0.0)
+        return () if first is None else (first,)
+
+    patch.setattr(QuotaEngine, "acquire_path", alone)
+
+
 MUTANTS = [
     no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
-    no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators,
+    no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
 ]  # fmt: skip
 
 
