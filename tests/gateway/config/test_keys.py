@@ -11,7 +11,7 @@ from gateway.config.model import ListenerConfig, WeirConfig
 
 KEYS = list(all_keys())
 
-WITHOUT_UNIT = {"bootstrap_port", "port", "admin_port", "broker_id", "error_code"}
+WITHOUT_UNIT = {"bootstrap_port", "port", "admin_port", "broker_id", "error_code", "weight"}
 """Numbers that name something."""
 
 SCRIPT = Path(__file__).parents[3] / ".ci" / "check-language"
