@@ -190,7 +190,8 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
     # Java inherits the blocked signal, so Ctrl-C does not kill it or its children in the middle of their work.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        total, new = ledger_bytes(options.events, options.out)
+        period = Period(options.first, options.last)
+        total, new = ledger_bytes(options.events, options.out, period)
         spark = spark_session(options.master, options.memory, skip_unreadable=options.skip_unreadable, total=total, new=new)
     except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
         how = "the options of spark-submit" if submitted() else f"--master {options.master} and --memory {options.memory}"
@@ -201,7 +202,7 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         out = options.out.rstrip("/")
-        found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, progress)
+        found = refresh(spark, options.events, out, period, options.batch_hours, progress)
         wanted = list(all_reports().values())
         if quotas is not None:
             from gateway.reports.what_if.report import what_if_report

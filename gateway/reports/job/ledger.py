@@ -18,7 +18,7 @@ from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, field_columns, par
 
 _FILES = "*.{jsonl,jsonl.gz}"
 """gzip or plain text. Spark skips names that begin with a dot or an underscore; a copy under way has a further suffix."""
-_PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/(?P<name>[^/._][^/]*)")
+_PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/[^/._][^/]*")
 _FOLDER = [StructField("date", DateType()), StructField("hour", IntegerType())]
 """The columns that Spark makes from the folders' names."""
 _LONGEST_KEPT = 10_000
@@ -35,6 +35,12 @@ class LedgerFile:
 
     name: str
     length: int
+
+
+def hour_of(file: str) -> Hour | None:
+    """The hour of a ledger's file from its whole path; None for any other file."""
+    place = _PLACE.fullmatch(file)
+    return None if place is None else (dt.date.fromisoformat(place["date"]), int(place["hour"]))
 
 
 class LedgerFolder:
@@ -57,13 +63,11 @@ class LedgerFolder:
         found: dict[Hour, set[LedgerFile]] = defaultdict(set)
         for status in file_system.globStatus(paths.Path(root, f"date=*/hour=*/{_FILES}")):
             file = status.getPath().toString()
-            place = _PLACE.fullmatch(file)
-            if place is None:
-                continue
-            hour = dt.date.fromisoformat(place["date"]), int(place["hour"])
-            if period.includes(hour):
-                found[hour].add(LedgerFile(place["name"], status.getLen()))
-                self._folders[hour] = file.rpartition("/")[0]
+            hour = hour_of(file)
+            if hour is not None and period.includes(hour):
+                folder, _, name = file.rpartition("/")
+                found[hour].add(LedgerFile(name, status.getLen()))
+                self._folders[hour] = folder
         return {hour: frozenset(files) for hour, files in found.items()}
 
     def lines(self, hours: Sequence[Hour]) -> DataFrame:

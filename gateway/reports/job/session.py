@@ -9,6 +9,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from gateway.reports.job.command import submitted
+from gateway.reports.job.ledger import hour_of
+from gateway.reports.job.period import Period
 from gateway.reports.job.state import LAYOUT
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
@@ -62,11 +64,12 @@ _OWN = {
 }
 
 
-def ledger_bytes(events: str, out: str) -> tuple[int, int]:
-    """The size of a ledger on this machine, and of its hours that `out` does not have. Both are huge for any other path."""
+def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
+    """The size of the period's files on this machine, and of those that `out` lacks. Both are huge for any other path."""
     if "://" in events or "://" in out:
         return sys.maxsize, sys.maxsize
-    sizes = {file: file.stat().st_size for file in Path(events).glob("date=*/hour=*/*")}
+    hours = {file: hour_of(file.as_posix()) for file in Path(events).absolute().glob("date=*/hour=*/*")}
+    sizes = {file: file.stat().st_size for file, hour in hours.items() if hour is not None and period.includes(hour)}
     done = {tuple(file) for mark in Path(out, "_state", LAYOUT, "done").glob("*.json") for file in _files_of(mark)}
     new = sum(size for file, size in sizes.items() if (file.name, size) not in done)
     return sum(sizes.values()), new

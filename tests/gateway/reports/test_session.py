@@ -1,11 +1,13 @@
 """The settings of Spark for small ledgers, short runs and clusters."""
 
+import datetime as dt
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from gateway.reports.job.period import Period
 from gateway.reports.job.session import SMALL_BYTES, ledger_bytes, own_settings
 from gateway.reports.job.state import LAYOUT
 
@@ -16,16 +18,18 @@ def test_files_of_done_hours_are_not_new(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / f"weir-{hour}.jsonl.gz").write_bytes(b"x" * size)
     ledger, out = f"{tmp_path}/ledger", f"{tmp_path}/out"
-    assert ledger_bytes(ledger, out) == (3210, 3210)
+    assert ledger_bytes(ledger, out, Period()) == (3210, 3210)
     done = tmp_path / "out/_state" / LAYOUT / "done"
     done.mkdir(parents=True)
     hours = [{"files": [["weir-0.jsonl.gz", 10], ["weir-1.jsonl.gz", 199]]}]
     (done / "000000001.json").write_text(json.dumps({"batches": [{"hours": hours}]}))
-    assert ledger_bytes(ledger, out) == (3210, 3200), "a file with another length is new"
+    assert ledger_bytes(ledger, out, Period()) == (3210, 3200), "a file with another length is new"
+    last = dt.date(2026, 11, 21), 2
+    assert ledger_bytes(ledger, out, Period(last, last)) == (3000, 3000), "other hours do not count"
 
 
 def test_ledger_elsewhere_counts_as_large() -> None:
-    assert ledger_bytes("hdfs:///weir/ledger", "report") == (sys.maxsize, sys.maxsize)
+    assert ledger_bytes("hdfs:///weir/ledger", "report", Period()) == (sys.maxsize, sys.maxsize)
 
 
 @pytest.mark.parametrize(("master", "address"), [("local[*]", "127.0.0.1"), ("spark://spark-1:7077", None)])
