@@ -33,10 +33,9 @@ def main() -> int:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a number of runs: write 1 or more")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs: write 1 or more")
+    return int(text)
 
 
 def _replay(seed: int) -> int:
