@@ -95,4 +95,4 @@ def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tu
             bucket.meter.forgive(now)
             tags = bucket.resolution.tags
             cleared.append(ClearedDebt(bucket.kind.name, *tags.shown, seconds, tags.group or "", tags.broker_text))
-    return covered, sorted(cleared, key=lambda debt: -debt.seconds)
+    return covered, sorted(cleared, key=lambda debt: (-debt.seconds, debt.kind, debt.user, debt.client_id))
