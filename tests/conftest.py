@@ -44,7 +44,8 @@ LONGEST_FIRST = (
     "test_clients_java.py", "test_clients_kafka_python.py", "test_clients_kcat.py", "test_clients_librdkafka.py",
     "test_resilience.py", "test_clients_aiokafka.py", "test_sharing.py", "test_rolling_upgrade.py", "test_volumes.py",
     "test_controller_mutations.py", "test_topic_quotas.py", "test_sasl_clients.py", "test_long_mutes.py",
-    "test_recent_usage.py", "test_several_workers.py", "test_job.py", "test_supervisor.py",
+    "test_recent_usage.py", "test_several_workers.py", "test_job.py", "test_simulation.py",
+    "test_supervisor.py",
 )  # fmt: skip
 """The files that take longest. A worker that began one of them last would finish minutes after the others."""
 
