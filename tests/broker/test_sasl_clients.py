@@ -51,6 +51,7 @@ QUOTAS = {
         {"user": "<default>", QUOTA_KEY: DEFAULT_RATE},
         {"user": "weir", "exempt": True},
     ],
+    "groups": [{"name": "payments", "match": [{"claim": {"scope": "payments"}}], QUOTA_KEY: DEFAULT_RATE}],
 }
 
 
@@ -127,6 +128,24 @@ def test_each_mechanism_works_with_each_client(gateway: Weir, topic: str, client
     assert after["amount_total"] > (before["amount_total"] if before else 0)
     assert (after["level"], after["limit"], after["client_id"]) == ("user=alice", ALICE_RATE, "")
     assert usage(gateway, "ANONYMOUS") is None
+
+
+def test_claim_of_a_token_puts_its_client_into_a_group(gateway: Weir, topic: str) -> None:
+    def used() -> int:
+        rows = [row for row in gateway.api("quotas")["rows"] if (row["group"], row["kind"]) == ("payments", "produce")]
+        return sum(row["amount_total"] for row in rows)
+
+    amounts = [used()]
+    for scope in ("orders", "orders,payments"):
+        properties = librdkafka_properties("OAUTHBEARER", "carol", "")
+        properties["sasl.oauthbearer.config"] = f"principal=carol scope={scope}"
+        producer = Producer({"bootstrap.servers": gateway.bootstrap_servers, **properties})
+        producer.produce(topic, bytes(1_000))
+        assert producer.flush(30) == 0
+        amounts.append(used())
+        users = {row["user"] for row in gateway.api("connections?group=payments")["rows"]}
+        assert users == ({"carol"} if "payments" in scope else set())
+    assert amounts[0] == amounts[1] < amounts[2]
 
 
 def test_each_mechanism_works_with_java(gateway: Weir, topic: str) -> None:
