@@ -38,9 +38,14 @@ class LedgerFile:
 
 
 def hour_of(file: str) -> Hour | None:
-    """The hour of a ledger's file from its whole path; None for any other file."""
+    """The hour of a ledger's file from its whole path; None for any other file, or if there is no such date."""
     place = _PLACE.fullmatch(file)
-    return None if place is None else (dt.date.fromisoformat(place["date"]), int(place["hour"]))
+    if place is None:
+        return None
+    try:
+        return dt.date.fromisoformat(place["date"]), int(place["hour"])
+    except ValueError:
+        return None
 
 
 class LedgerFolder:

@@ -17,6 +17,9 @@ def test_files_of_done_hours_are_not_new(tmp_path: Path) -> None:
         folder = tmp_path / f"ledger/date=2026-11-21/hour={hour:02d}"
         folder.mkdir(parents=True)
         (folder / f"weir-{hour}.jsonl.gz").write_bytes(b"x" * size)
+    no_date = tmp_path / "ledger/date=2026-13-01/hour=00"
+    no_date.mkdir(parents=True)
+    (no_date / "weir-9.jsonl.gz").write_bytes(b"x")
     ledger, out = f"{tmp_path}/ledger", f"{tmp_path}/out"
     assert ledger_bytes(ledger, out, Period()) == (3210, 3210)
     done = tmp_path / "out/_state" / LAYOUT / "done"
