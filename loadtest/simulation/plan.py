@@ -199,6 +199,8 @@ def _styled(choose: random.Random, style: str, client: Client, settings: Setting
         return replace(client, size=FLOOD_FETCH, depth=20, requests=40, in_session=False, slow=1.0, pause=0.0)
     if style == "flood" and client.kind == "producer":
         return replace(client, size=FLOOD_FETCH * 2, depth=10, pause=0.0)
+    if style == "flood" and client.kind == "operator":  # under the quotas of operators, the flood would last for minutes
+        return replace(client, kind="chatter")
     return client
 
 
