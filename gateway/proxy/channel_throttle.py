@@ -136,10 +136,13 @@ class ChannelThrottle:
             self._membership = Membership()
         return self._membership
 
-    def accept_member(self, session_seconds: float | None, now: float) -> None:
+    def accept_member(self, session_seconds: float | None, now: float, *, in_group_protocol: bool = False) -> None:
         """Note that the coordinator has accepted a member, see `Membership.accepted`, and shorten a mute that is too long."""
         membership = self.membership()
-        membership.accepted(session_seconds, now)
+        if in_group_protocol:
+            membership.accepted_by_heartbeat(now)
+        else:
+            membership.accepted(session_seconds, now)
         until = max(now + membership.longest_mute(now), self._firm_until)
         if self.active and until < self.until:
             self._counters.member_mutes += 1

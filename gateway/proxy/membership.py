@@ -35,11 +35,15 @@ SHORTEST_SESSION_SECONDS: Final = 6.0
 LONGEST_SESSION_SECONDS: Final = 1_800.0
 """Kafka's group.max.session.timeout.ms."""
 
-GROUP_PROTOCOL_SESSION_SECONDS: Final = 45.0
-"""Kafka's group.consumer.min.session.timeout.ms, and the default session timeout of consumer, share and streams groups."""
+GROUP_PROTOCOL_MUTE_SECONDS: Final = 0.5
+"""The longest mute of a member of a consumer, share or streams group. Their sessions last 45 s, but librdkafka waits only 1 s
+for the answer to a heartbeat while it joins, and then connects again."""
 
 LATE_MUTE_SECONDS: Final = 1.0
 """The longest mute once a heartbeat is due: KIP-124's bound on each throttle time, one window of the quota."""
+
+SHORTEST_MUTE_SECONDS: Final = 0.5
+"""No bound is shorter: a member sends at most two requests a second beyond its rate."""
 
 FREE_HEARTBEAT_SECONDS: Final = 1.0
 """The least time between two heartbeats that cost nothing. Kafka's clients send one every 3 or 5 seconds."""
@@ -78,6 +82,14 @@ class Membership:
         if session_seconds is not None:
             bounded = min(max(session_seconds, SHORTEST_SESSION_SECONDS), LONGEST_SESSION_SECONDS)
             self._third = min(self._third, bounded / _PARTS)
+        self._prove(now)
+
+    def accepted_by_heartbeat(self, now: float) -> None:
+        """As `accepted`, for a member of a consumer, share or streams group."""
+        self._third = min(self._third, GROUP_PROTOCOL_MUTE_SECONDS)
+        self._prove(now)
+
+    def _prove(self, now: float) -> None:
         self._proven_until = now + max(_PROOF_SECONDS, _PARTS * self._longest)
 
     def longest_mute(self, now: float) -> float:
@@ -89,7 +101,7 @@ class Membership:
         if now >= self._proven_until:
             return inf
         third = self._longest
-        return max(self._beat + third - now, min(third / _LATE_PARTS, LATE_MUTE_SECONDS))
+        return max(self._beat + third - now, min(max(third / _LATE_PARTS, SHORTEST_MUTE_SECONDS), LATE_MUTE_SECONDS))
 
     @property
     def _longest(self) -> float:

@@ -5,7 +5,7 @@ from typing import Final
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import DEFER, FORWARD, WAIT, Collect, Connection, Request, RequestHandler, Verdict
 from gateway.proxy.in_flight import Entry
-from gateway.proxy.membership import GROUP_PROTOCOL_SESSION_SECONDS, HEARTBEATS
+from gateway.proxy.membership import HEARTBEATS
 from protocol.api_keys import ApiKey
 from protocol.bodies.group_membership import read_answer, session_timeout_ms
 
@@ -15,9 +15,6 @@ _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
 
 MEMBERSHIP_APIS: Final = HEARTBEATS | {_JOIN_GROUP, _SYNC_GROUP}
 """The requests that begin a member's session timeout anew."""
-
-_HEARTBEATS_A_SESSION: Final = 3
-"""The brokers set a heartbeat interval of at most a third of the session timeout."""
 
 
 class ChargedRequestHandler:
@@ -98,12 +95,11 @@ class MemberAnswerHandler:
         answer = read_answer(api_key, self._entry.version, frame)
         if not answer.kept:
             return frame
-        session = self._session
         if api_key == _JOIN_GROUP:
             self._throttle.membership().beat(now)  # the session timeout begins with the answer
         elif api_key != _HEARTBEAT:
-            if answer.interval_ms <= 0:  # the member has left
-                return frame
-            session = min(_HEARTBEATS_A_SESSION * answer.interval_ms / 1000.0, GROUP_PROTOCOL_SESSION_SECONDS)
-        self._throttle.accept_member(session, now)
+            if answer.interval_ms > 0:  # otherwise the member has left
+                self._throttle.accept_member(None, now, in_group_protocol=True)
+            return frame
+        self._throttle.accept_member(self._session, now)
         return frame

@@ -84,9 +84,9 @@ def test_debt_of_a_spared_member_stays():
 @pytest.mark.parametrize(
     ("api", "interval", "cap"),
     [
-        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 5_000, 5_000),
-        (ApiKey.SHARE_GROUP_HEARTBEAT, 1_000, 2_000),
-        (ApiKey.STREAMS_GROUP_HEARTBEAT, 60_000, 15_000),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 5_000, 500),
+        (ApiKey.SHARE_GROUP_HEARTBEAT, 1_000, 500),
+        (ApiKey.STREAMS_GROUP_HEARTBEAT, 60_000, 500),
     ],
     ids=lambda each: getattr(each, "name", str(each)),
 )
