@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from gateway.admin.connection_list import FILTERS, SORTS
 from gateway.admin.forgive import PATH as FORGIVE
+from gateway.admin.group_list import PARAMETERS as GROUP_PARAMETERS
 from gateway.features.catalogue import FEATURES
 from gateway.quotas.debts import KEYS, ClearedDebt
 from gateway.quotas.kinds import CLIENT_KINDS
@@ -207,10 +208,18 @@ ROUTES: dict[str, dict[str, Any]] = {
 FEATURE_PAGES: dict[str, tuple[str, str]] = {
     "topics": ("Use of topics", "Thresholds and rates of topics (`quotas.topics`)."),
     "volumes": ("Usage of disks", "The brokers' volumes and their effect on producers (`quotas.volumes`)."),
-    "groups": ("Groups that share a capacity", "The use, the share and the limits of each group (`quotas.groups`)."),
+    "groups": (
+        "Groups that share a capacity",
+        "The use, the share and the limits of each group (`quotas.groups`), or of the busiest `limit` groups.",
+    ),
     "sharing": ("Gateways that share quotas", "The members and the state of the topic (`sharing`)."),
 }
 """Summary and notes of features' pages; the default is the first line of the feature's module."""
+
+FEATURE_QUERIES: dict[str, dict[str, Any]] = {
+    "groups": {"parameters": GROUP_PARAMETERS, "errors": {400: "A parameter is unknown, or its value is."}},
+}
+"""The parameters of features' pages."""
 
 
 def paths() -> dict[str, dict[str, Any]]:
@@ -223,7 +232,7 @@ def paths() -> dict[str, dict[str, Any]]:
             schema = _answer(configured=configured)
             report = _report(feature)
             route = {"summary": summary, "notes": notes, "schema": schema | ({"properties": schema["properties"] | report})}
-            found[f"/api/{feature.page}"] = {"get": _get(route)}
+            found[f"/api/{feature.page}"] = {"get": _get(route | FEATURE_QUERIES.get(feature.page, {}))}
     found[FORGIVE] = {"post": _forgive()}
     return dict(sorted(found.items()))
 

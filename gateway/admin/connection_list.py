@@ -93,8 +93,8 @@ class ConnectionQuery:
                 rest["ip"] = str(ip_address(rest["ip"]))
             except ValueError:
                 raise QueryError(f"ip: {rest['ip']!r} is not an IP address: write one, such as 10.0.0.7") from None
-        return cls(rest, sort, reverse, _number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
-                   _number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
+        return cls(rest, sort, reverse, read_number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
+                   read_number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
 
     def wants(self, row: Row) -> bool:
         return all(_matches(name, wanted, row) for name, wanted in self.filters.items())
@@ -111,7 +111,8 @@ def _truth(name: str, text: str) -> bool:
     return text == "true"
 
 
-def _number(name: str, text: str | None, least: int, most: int, default: int) -> int:
+def read_number(name: str, text: str | None, least: int, most: int, default: int) -> int:
+    """The value of a parameter. Raises QueryError."""
     if text is None:
         return default
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:

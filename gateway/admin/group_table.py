@@ -9,9 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gateway.admin.group_list import PATH
 from gateway.admin.table import ADMIN_TIMEOUT, REFRESH_SECONDS, Answer, ask, formatter, printable
-
-GROUPS = "/api/groups"
 
 
 async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
@@ -19,7 +18,7 @@ async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
 
         async def answer() -> Answer:
-            return await ask(session, admin, GROUPS, "groups")
+            return await ask(session, admin, PATH, "groups")
 
         if as_json:
             console.print(json.dumps(await answer(), indent=2), markup=False, highlight=False, soft_wrap=True)

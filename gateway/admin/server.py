@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from gateway.admin.connection_list import ConnectionList, connections_page
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
+from gateway.admin.group_list import PATH as GROUPS
+from gateway.admin.group_list import groups_page
 from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
@@ -52,6 +55,7 @@ class AdminServer(PageServer):
         self._connections = ConnectionList(view.sessions, view.monotonic, view.wall)
         pages[CONNECTIONS] = connections_page(lambda query, _: self._connections.answer(query))
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
+        pages[GROUPS] = groups_page(partial(self._reported, "groups"))
         self._snapshots = snapshots
         actions = {PATH: forgive_page(view.forgive)}
         super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
@@ -115,10 +119,13 @@ class AdminServer(PageServer):
 
     def _report(self, page: str) -> Page:
         async def answer() -> web.Response:
-            report = self._view.report_on(page)
-            return await self._json({"configured": False} if report is None else {"configured": True, **report})
+            return await self._json(await self._reported(page))
 
         return shared(answer)
+
+    async def _reported(self, page: str) -> dict[str, Any]:
+        report = self._view.report_on(page)
+        return {"configured": False} if report is None else {"configured": True, **report}
 
     async def _config(self) -> web.Response:
         effective = self._view.effective

@@ -18,6 +18,8 @@ from gateway.admin.connection_list import ConnectionQuery, connections_page, mer
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
 from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
+from gateway.admin.group_list import PATH as GROUPS
+from gateway.admin.group_list import groups_page
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
@@ -94,7 +96,7 @@ class WorkersServer(PageServer):
             "/api/throttles": self._answered(self._throttles),
             "/api/topics": self._answered(self._merged("/api/topics", merge_topics)),
             "/api/volumes": self._answered(self._merged("/api/volumes", merge_volumes)),
-            "/api/groups": self._answered(self._merged("/api/groups", merge_groups)),
+            GROUPS: groups_page(self._merged(GROUPS, merge_groups)),
             "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
             "/api/config": self._answered(self._merged("/api/config", merge_config)),
             "/api/workers": self._workers,

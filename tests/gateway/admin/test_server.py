@@ -139,6 +139,7 @@ async def test_index_links_to_every_page(client: aiohttp.ClientSession) -> None:
         "/api/connections",
         "/api/topics",
         "/api/volumes",
+        "/api/groups",
         "/api/sharing",
         "/api/config",
         "/livez",
