@@ -1,8 +1,8 @@
 """Adds the registry's quota kinds to `weir/files/dashboards/entity.json`: each selector names all kinds of its unit, and each
-unit has a panel.
+unit has a panel. Makes `groups.json`, with four panels for each kind.
 
-python helm/dashboards.py            writes the file
-python helm/dashboards.py --check    exits with 1 if the file lacks a kind or a unit
+python helm/dashboards.py            writes the files
+python helm/dashboards.py --check    exits with 1 if a file lacks a kind or a unit
 """
 
 import argparse
@@ -17,8 +17,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # so that it is this checkout's registry
 
 from gateway.quotas.kinds import KINDS, ROW_KINDS, UNITS, QuotaKind  # noqa: E402
+from helm.group_dashboard import group_dashboard  # noqa: E402
 
 ENTITY = HERE / "weir" / "files" / "dashboards" / "entity.json"
+GROUPS = ENTITY.with_name("groups.json")
 _SELECTOR = re.compile(r'\bkind=~?"([a-z_|]+)(?:\[\.\]\.\*)?"')
 _OF_UNIT = re.compile(r"\bweir_quota_(usage|limit)_[a-z]+_per_second\b")
 _TEMPLATES = {False: "Partitions per second", True: "Connections per second"}
@@ -79,12 +81,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    text = json.dumps(entity_dashboard(), indent=2) + "\n"
-    if not check:
-        ENTITY.write_text(text, "utf-8")
-    elif ENTITY.read_text("utf-8") != text:
-        sys.stderr.write(f"{ENTITY} lacks a quota kind or unit — run: python helm/dashboards.py\n")
-        return 1
+    for file, dashboard in ((ENTITY, entity_dashboard()), (GROUPS, group_dashboard())):
+        text = json.dumps(dashboard, indent=2) + "\n"
+        if not check:
+            file.write_text(text, "utf-8")
+        elif not file.exists() or file.read_text("utf-8") != text:
+            sys.stderr.write(f"{file} lacks a quota kind or unit — run: python helm/dashboards.py\n")
+            return 1
     return 0
 
 

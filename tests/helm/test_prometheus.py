@@ -133,6 +133,7 @@ def test_promtool_accepts_rules(arguments: list[str]) -> None:
 
 CLIENT = "etl"
 RECORD = bytes(10_000)
+GROUP_KEYS = ("producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "request_rate")
 CONFIG: dict[str, Any] = {
     "quotas": {
         "window": {"samples": 2, "seconds": 1},
@@ -143,8 +144,18 @@ CONFIG: dict[str, Any] = {
                 "consumer_byte_rate": 20_000,
                 "controller_mutation_rate": 1,
                 "request_rate": 10_000,
+                "shadow": {"producer_byte_rate": 10_000},
             },
             {"ip": "<default>", "connection_creation_rate": 1_000},
+        ],
+        "groups": [
+            {"name": "whole", **dict.fromkeys(GROUP_KEYS, 1_000_000)},
+            {
+                "name": "jobs",
+                "parent": "whole",
+                "match": [{"client-id": CLIENT}],
+                **{key: {"guarantee": 500_000, "ceiling": 1_000_000} for key in GROUP_KEYS},
+            },
         ],
         "volumes": {
             "source": "log_dirs",
@@ -199,7 +210,7 @@ def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def grafana(weir: Weir) -> dict[str, str]:
     """Return the values of Grafana's variables that show the client."""
-    everything = dict.fromkeys(("kind", "user", "ip", "listener"), ".*")
+    everything = dict.fromkeys(("kind", "user", "ip", "listener", "group"), ".*")
     own = {"__rate_interval": "15s", "__range": "1m"}
     return {**everything, **own, "client_id": f"{CLIENT}|", "instance": weir.admin.removeprefix("http://")}
 
@@ -227,6 +238,9 @@ def test_each_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path) 
     def look() -> dict[str, list[str]]:
         return {name: prometheus.label_values(label, query.filled_in(values)) for name, (query, label) in queries.items()}
 
+    if file.stem == "groups":
+        wait_until(lambda: look() == {"instance": [values["instance"]], "group": ["jobs", "whole"]}, "both groups are scraped")
+        return
     # The consumer starts last.
     wait_until(lambda: "fetch" in look()["kind"], "Prometheus has scraped all metrics")
     found = look()
