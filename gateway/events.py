@@ -160,6 +160,30 @@ class ShadowSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSample:
+    """The right of one group to a shared capacity in one minute. The group's `usage` lines have its use.
+
+    Minutes in which neither the group nor its parent was used have no sample. All gateways that share the quotas have the same
+    figures, apart from the one second between their clocks.
+    """
+
+    TYPE: ClassVar[str] = "group"
+
+    time_ms: int
+    """The minute's beginning."""
+    gateway: str
+    kind: str
+    group: str
+    parent: str | None = None
+    """The group above that shares its capacity; None for the group that has the capacity."""
+    guarantee: float = 0.0
+    entitlement: float
+    """The part of the capacity that the group may use while all others want more. Units per second, as for `guarantee`."""
+    waited_seconds: int = 0
+    """Seconds in which clients of the group waited for its bucket, from 0 to 60. Always 0 for a group with groups below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigApplied:
     """A config file was read again: applied, or refused as a whole."""
 
@@ -296,6 +320,7 @@ Event = (
     ThrottleEvent
     | UsageSample
     | ShadowSample
+    | GroupSample
     | ConfigApplied
     | QuotaChanged
     | GrantExpired

@@ -81,6 +81,7 @@ class InstalledFeatures:
         self.ledger: Final = None if config.ledger is None else Ledger(
             config.ledger, outlet.gateway, parts.counters, parts.usage, engine.buckets,
             ledger_topic(config.ledger, outlet.gateway, metadata.connect), (parts.shadow_usage, engine.shadows.buckets),
+            engine.group_buckets.rows,
         )  # fmt: skip
         if self.ledger is not None:
             outlet.observe(self.ledger)

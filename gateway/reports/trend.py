@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import BYTES
-from gateway.reports.chargeback import GROUP, OWNER, PERCENTILE, RATES, figures, owned, owner_label
+from gateway.reports.chargeback import OF_GROUPS, OWNER, PERCENTILE, RATES, figures, owned, owner_label
 from gateway.reports.job.columns import ratio
 from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import BARS, grouped_bars
@@ -35,7 +35,7 @@ def _build(tables: Tables) -> DataFrame:
         *(F.col(name).alias(before) for name, before in _FIGURES.items()),
     )
     beside = by_month.select(*OWNER, F.inline(F.array(now, later))).groupBy("month", *OWNER)
-    of_group = F.col("owner_type") == GROUP
+    of_group = F.col("owner_type").isin(*OF_GROUPS)
     # No use, and no ledger, are different things.
     known = F.col("days_before").isNotNull()
     counted = {
@@ -59,7 +59,7 @@ def _build(tables: Tables) -> DataFrame:
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     last = max(row["month"] for row in rows)
-    largest = [row for row in rows if row["month"] == last and row["owner_type"] != GROUP][:BARS]
+    largest = [row for row in rows if row["month"] == last and row["owner_type"] not in OF_GROUPS][:BARS]
     names = [owner_label(row) for row in largest]
     series = {"month before": "before_bytes", f"{last:%Y-%m}": "used_bytes"}
     amounts = {name: [row[column] or 0 for row in largest] for name, column in series.items()}
@@ -71,7 +71,7 @@ _MUCH: Final = 0.5
 
 
 def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
-    owners = [row for row in rows if row["owner_type"] != GROUP]
+    owners = [row for row in rows if row["owner_type"] not in OF_GROUPS]
     last = max((row["month"] for row in owners if row["used_bytes"]), default=None)
     grown = [row for row in owners if row["month"] == last and (row["change_fraction"] or 0.0) > _MUCH]
     if not grown:
@@ -95,10 +95,10 @@ REPORT = Report(
     sort=("-month", "-used_bytes", "-group_bytes", *OWNER),
     columns={
         "month": "the first day of the month",
-        "owner_type": "group, user, client-id or unowned, as in chargeback",
+        "owner_type": "user, client-id, unowned, group, parent group or no group, as in chargeback",
         "used_bytes": "bytes of requests and responses with records",
         "before_bytes": "bytes in the month before; empty if the ledger has no hour of that month",
-        "group_bytes": "bytes of the members of a group; the rows of the members have them as used_bytes",
+        "group_bytes": "the same bytes by group, as in chargeback",
         "change_fraction": "growth over the month before: 0.1 is 10 % more",
         "peak_rate": RATES,
         "rate_95": PERCENTILE,

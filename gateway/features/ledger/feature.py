@@ -13,6 +13,7 @@ from gateway.feature import Feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
+from gateway.features.ledger.group_rights import GroupSampler
 from gateway.features.ledger.ledger_topic import LedgerTopic
 from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
 from gateway.features.ledger.shadow_usage import ShadowSampler
@@ -20,6 +21,7 @@ from gateway.features.ledger.usage import UsageSampler
 from gateway.ledger_paths import partition
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.group_buckets import GroupShareRow
 
 MAX_PENDING = 50_000
 """The maximum number of events between two flushes. Throttles and rejections do not count, because they are folded."""
@@ -90,8 +92,9 @@ class Ledger(Feature[LedgerConfig | None]):
         buckets: Callable[[], Iterable[Bucket]],
         topic: LedgerTopic | None = None,
         shadows: tuple[ShadowSampler, Callable[[], Iterable[Bucket]]] | None = None,
+        groups: Callable[[float], Iterable[GroupShareRow]] | None = None,
     ) -> None:
-        """`shadows` are the sampler of shadow limits and their buckets."""
+        """`shadows` are the sampler of shadow limits and their buckets. `groups` takes the monotonic time."""
         self._gateway = gateway
         self.folds = ThrottleFolds()
         self._rejections = RejectionFolds()
@@ -100,6 +103,8 @@ class Ledger(Feature[LedgerConfig | None]):
         self._buckets = buckets
         self._topic = topic
         self._shadows = shadows
+        self._groups = groups
+        self._group_sampler = GroupSampler(clock.wall())
         self._pending: list[Event] = []
         self._agreed_time = AgreedTime()
         self._usage = usage
@@ -196,6 +201,11 @@ class Ledger(Feature[LedgerConfig | None]):
             for shadow in sampler.take(self._gateway, buckets(), clock.wall(), last=last):
                 self.notify(shadow)
             sources.append(sampler)
+        if self._groups is not None:
+            rows = self._groups(clock.monotonic())
+            for right in self._group_sampler.take(self._gateway, rows, clock.wall(), last=last):
+                self.notify(right)
+            sources.append(self._group_sampler)
         for source in sources:
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0

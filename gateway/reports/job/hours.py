@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from gateway.quotas.kinds import BYTES, UNITS
 from gateway.reports.job.columns import slot_of
+from gateway.reports.job.group_hours import GROUP_COLUMNS, group_hours
 from gateway.reports.job.schema import EVENT_SCHEMA
 from gateway.reports.report import ENTITY
 
@@ -71,6 +72,7 @@ class Found:
 
     others: int
     suspects: int
+    of_groups: int
 
 
 def _names(hours: HourEvents) -> DataFrame:
@@ -338,6 +340,11 @@ def _shadows(hours: HourEvents) -> DataFrame:
     )
 
 
+def _groups(hours: HourEvents) -> DataFrame:
+    names = _names(hours).where(F.col("group").isNotNull()).select("entity", "group").distinct()
+    return group_hours(hours.minutes.where("of_group").drop("group").join(names, "entity"), hours.of("group"))
+
+
 def _changes(hours: HourEvents) -> DataFrame:
     """Changes of the configuration, of quotas and of the volume state. The events are few, so they are not aggregated."""
     return hours.of("config", "quota_change", "grant_expired", "volume_state").select(*HOUR, *_OF_CHANGES)
@@ -362,6 +369,7 @@ _HOURLY = {
     "topics": _topics,
     "connections": _connections,
     "shadows": _shadows,
+    "groups": _groups,
     "changes": _changes,
 }
 
@@ -379,6 +387,7 @@ def rare_schemas() -> dict[str, StructType]:
         " last_ms bigint",
         "shadows": f"{bucket}, limit double, minutes bigint, throttled_minutes bigint, seconds bigint, amount double,"
         " throttled bigint, throttle_ms bigint, throttle_max_ms bigint, first_ms bigint, last_ms bigint",
+        "groups": GROUP_COLUMNS,
     }
     texts["changes"] = ", ".join(f"{name} {EVENT_SCHEMA[name].dataType.simpleString()}" for name in _OF_CHANGES)
     return {name: cast("StructType", StructType.fromDDL(hour + text)) for name, text in texts.items()}
@@ -387,4 +396,5 @@ def rare_schemas() -> dict[str, StructType]:
 def hourly(hours: HourEvents, found: Found) -> dict[str, DataFrame]:
     """Every table with rows but `entity_minutes`, by name."""
     absent = (() if found.others else _OTHERS) + (() if found.suspects else ("neighbours",))
+    absent += () if found.of_groups else ("groups",)
     return {name: make(hours) for name, make in _HOURLY.items() if name not in absent}

@@ -99,10 +99,11 @@ def _aggregate(
         F.sum("bad_lines").alias("bad"),
         F.count_if(is_other()).alias("others"),
         F.count_if(is_suspect()).alias("suspects"),
+        F.count_if("of_group").alias("of_groups"),
     ).collect()
     for row in rows:
         made[row.date, row.hour] = DoneHour(batch, files[row.date, row.hour], row.lines - row.bad, row.bad)
-    found = Found(sum(row.others for row in rows), sum(row.suspects for row in rows))
+    found = Found(*(sum(row[name] for row in rows) for name in ("others", "suspects", "of_groups")))
     tables = hourly(HourEvents(stored), found)
     state.write_all(batch, tables)
     with_bad = [hour for hour, done in made.items() if done.rejected]

@@ -56,11 +56,12 @@ def rejection(field: Callable[[str], Column], date: Column, hour: Column) -> Col
 
     `date` and `hour` are those of its folder.
     """
+    types = F.array(*map(F.lit, EVENTS))  # `isin` would generate code for each type
     in_its_hour = F.floor(field("time_ms") / _HOUR_MS) == F.unix_date(date) * 24 + hour
     return (
         F.when(field(CORRUPT).isNotNull() | _has_no_number(field), "not JSON, or a field of a wrong type")
         .when(~field("v").eqNullSafe(F.lit(VERSION)), F.lit(f"not of version {VERSION}"))
-        .when(~F.coalesce(field("type").isin(list(EVENTS)), F.lit(False)), "unknown type")
+        .when(~F.coalesce(F.array_contains(types, field("type")), F.lit(False)), "unknown type")
         .when(_lacks_a_field(field), "a required field is missing")
         .when(~in_its_hour, "not in the folder of its hour")
     )
@@ -72,10 +73,12 @@ def _has_no_number(field: Callable[[str], Column]) -> Column:
     The condition names every field with a type that a line may violate: Spark's JSON source checks only the fields that a
     query names.
     """
-    numbers = [field(name) for name, one in COLUMNS.items() if one.holds in (int, float)]
+    floats = [field(name) for name, one in COLUMNS.items() if one.holds is float]
+    whole = [field(name) for name, one in COLUMNS.items() if one.holds is int]
     others = [F.size(field(name)) for name, one in COLUMNS.items() if one.holds in (tuple, dict)]
-    flags = [field(name).cast("int") for name, one in COLUMNS.items() if one.holds is bool]
-    return reduce(Column.__or__, (F.isnan(each.cast("double")) for each in (*numbers, *others, *flags)))
+    others += [field(name).cast("int") for name, one in COLUMNS.items() if one.holds is bool]
+    # NaN is the greatest number of all. A condition for each field would be longer code.
+    return reduce(Column.__or__, (F.isnan(F.greatest(*some).cast("double")) for some in (floats, whole, others)))
 
 
 def _lacks_a_field(field: Callable[[str], Column]) -> Column:

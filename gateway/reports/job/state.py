@@ -23,7 +23,7 @@ from gateway.reports.job.hadoop import HadoopFolder
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "7"
+LAYOUT = "8"
 """The version of the tables' columns and their meaning."""
 
 MARKS = 100

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from gateway.events import ShadowSample
+from gateway.events import GroupSample, ShadowSample
 from tests.gateway.reports.scenario import (
     CONFIGS,
     EXPIRED_GRANTS,
+    GROUP_RIGHTS,
     HOURS,
+    MEMBER_OF,
     MINUTE,
     QUOTA_CHANGES,
     REJECTED_CONNECTIONS,
@@ -433,14 +435,63 @@ def _around(at: int, concerns: Any) -> dict[str, Any]:
     return row
 
 
-def _owner(bucket: Bucket) -> tuple[str, str]:
+def groups() -> Rows:
+    used: dict[tuple[str, int], int] = defaultdict(int)
+    for use in uses():
+        if use.bucket.group is not None:
+            used[use.bucket.group, use.at // MINUTE] += use.amount
+    rights: dict[tuple[str, int], list[GroupSample]] = defaultdict(list)
+    for sample in GROUP_RIGHTS:
+        rights[sample.group, sample.time_ms // MINUTE].append(sample)
+    hours: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for group, minute in used.keys() | rights.keys():
+        hours[minute // 60, group].append(minute)
+
+    def above(group: str, minute: int) -> float:
+        return used[group, minute] - rights[group, minute][0].entitlement * 60
+
+    def lent(group: str, minute: int) -> float:
+        siblings = [above(each, minute) for each in ("payments", "batch", "night")]
+        taken, left = sum(one for one in siblings if one > 0), -sum(one for one in siblings if one < 0)
+        return min(1.0, taken / left) * max(0.0, -above(group, minute)) if left else 0.0
+
+    def row(hour: int, group: str, minutes: list[int]) -> dict[str, Any]:
+        sampled = [rights[group, minute] for minute in minutes if (group, minute) in rights]
+        parent = sampled[0][0].parent if sampled else None
+        borrowed = [max(0.0, above(group, minute)) for minute in minutes] if parent else []
+        waited = {some[0].time_ms // MINUTE: max(each.waited_seconds for each in some) for some in sampled}
+        held = [each for each in decisions() if each.bucket.group == group and each.at // MINUTE // 60 == hour]
+        return {
+            "date": moment(hour * 60 * MINUTE).date(),
+            "hour": hour % 24,
+            "kind": "produce",
+            "group": group,
+            "parent": parent,
+            "used_amount": float(sum(used[group, minute] for minute in minutes)),
+            "guarantee": sampled[0][0].guarantee if sampled else None,
+            "entitlement": sampled[0][0].entitlement if sampled else None,
+            "lent_amount": round(sum(lent(group, minute) for minute in minutes), 3) if parent else None,
+            "borrowed_amount": round(sum(borrowed), 3) if parent else None,
+            "borrowed_minutes": sum(one > 0 for one in borrowed),
+            "waited_seconds": sum(waited.values()) if sampled else None,
+            "short_minutes": sum(w >= 30 and used[group, at] < 0.97 * 400 * w for at, w in waited.items()),
+            "throttled": len(held),
+            "throttle_ms": sum(each.ms for each in held),
+        }
+
+    return [row(hour, group, minutes) for (hour, group), minutes in hours.items()]
+
+
+def _owners(bucket: Bucket) -> list[tuple[str, str]]:
+    """Return the owner, and `no group` for a client outside of all groups."""
     if bucket.group is not None:
-        return "group", bucket.group
+        return [("parent group" if bucket.group == "cluster" else "group", bucket.group)]
+    outside = [] if bucket.user in MEMBER_OF else [("no group", "")]
     if bucket.user not in (None, "ANONYMOUS", "<other>"):
-        return "user", str(bucket.user)
+        return [("user", str(bucket.user)), *outside]
     if bucket.client_id and bucket.user != "<other>":
-        return "client-id", bucket.client_id
-    return "unowned", ""
+        return [("client-id", bucket.client_id), *outside]
+    return [("unowned", ""), *outside]
 
 
 def _use_of_owners(first: int) -> Mapping[tuple[str, ...], dict[str, Any]]:
@@ -448,12 +499,13 @@ def _use_of_owners(first: int) -> Mapping[tuple[str, ...], dict[str, Any]]:
     intervals: dict[tuple[str, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for use in uses():
         if use.bucket.kind in ("produce", "fetch"):
-            key = (str(moment(use.at).date())[:first], *_owner(use.bucket), use.bucket.kind)
-            intervals[key][use.at // (5 * MINUTE)] += use.amount
+            for owner in _owners(use.bucket):
+                key = (str(moment(use.at).date())[:first], *owner, use.bucket.kind)
+                intervals[key][use.at // (5 * MINUTE)] += use.amount
     return {
         key: {
-            "used_bytes": None if key[1] == "group" else sum(of.values()),
-            "group_bytes": sum(of.values()) if key[1] == "group" else None,
+            "used_bytes": None if "group" in key[1] else sum(of.values()),
+            "group_bytes": sum(of.values()) if "group" in key[1] else None,
             "peak_rate": _half_up(max(of.values()) / 300),
             "rate_95": _half_up(_at_rank(list(of.values()), 950) / 300),
         }
@@ -501,5 +553,6 @@ EXPECTED = {
         config_changes,
         chargeback,
         trend,
+        groups,
     )
 }

@@ -14,6 +14,7 @@ from gateway.events import (
     ConnectionRejected,
     Event,
     GrantExpired,
+    GroupSample,
     QuotaChanged,
     ShadowSample,
     ThrottleEvent,
@@ -60,6 +61,15 @@ FULL_DISK = Bucket("volume", client_id="steady")
 """The volume quota holds the steady client's records."""
 JOBS = Bucket("produce", group="jobs", quota="group=jobs", limit=3000.0)
 """A group. Its members have its use as well."""
+WORKER = Bucket("produce", user="worker", quota="user=<default>", limit=1e6)
+CLUSTER = Bucket("produce", group="cluster", quota="group=cluster", limit=1000.0)
+"""A group with groups below. It has the use of all their members."""
+PAYMENTS = replace(CLUSTER, group="payments", quota="group=payments")
+BATCH = replace(CLUSTER, group="batch", quota="group=batch")
+PAYER = replace(WORKER, user="payer")
+LOADER = replace(WORKER, user="loader")
+MEMBER_OF = {"worker": (JOBS,), "payer": (PAYMENTS, CLUSTER), "loader": (BATCH, CLUSTER)}
+"""The groups of the clients in groups, by user."""
 SECOND_APP = Bucket("fetch", user="bulk", client_id="=1+1")
 """Another client of a user, with a name that a spreadsheet would compute."""
 NOBODY = Bucket("produce", user="ANONYMOUS", quota="user=<default>", limit=1e6)
@@ -121,13 +131,33 @@ def uses() -> Iterator[Use]:
     yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # the last line
     yield Use(START + 65 * MINUTE, "weir-0", WRITER, 5_000_000, 50)  # the slowed client's own use
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9, seconds=40)
-    yield Use(START + 90 * MINUTE, "weir-1", JOBS, 170_000, 12, 300.0)
+    for use in uses_in_groups():
+        yield use
+        for group in MEMBER_OF[str(use.bucket.user)]:
+            yield replace(use, bucket=group)
     yield Use(START + 95 * MINUTE, "weir-1", AT_BROKER, 30_000, 3)
     for minute in (95, 96):
         yield Use(START + minute * MINUTE, "weir-1", replace(AT_BROKER, quota="user=spread at broker 2"), 60_000, 6)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
     for number, bucket in enumerate((SECOND_APP, NOBODY, UNNAMED, CROWD)):
         yield Use(START + 60 * MINUTE + number * MINUTE, "weir-2", bucket, 1_000_003 + number, 1)
+
+
+def uses_in_groups() -> Iterator[Use]:
+    yield Use(START + 90 * MINUTE, "weir-1", WORKER, 170_000, 12, 300.0)
+    for minute, gateway, member, amount in (
+        (20, "weir-0", PAYER, 10_000),
+        (20, "weir-0", LOADER, 30_000),
+        (20, "weir-1", LOADER, 10_000),
+        (21, "weir-0", PAYER, 28_000),
+        (21, "weir-0", LOADER, 50_000),
+        (22, "weir-1", LOADER, 17_000),
+        (23, "weir-0", PAYER, 15_000),
+        (24, "weir-0", PAYER, 16_000),
+        (25, "weir-0", PAYER, 1),
+        (70, "weir-0", PAYER, 31_000),
+    ):
+        yield Use(START + minute * MINUTE, gateway, member, amount, 5)
 
 
 def decisions() -> Iterator[Decision]:
@@ -146,6 +176,7 @@ def decisions() -> Iterator[Decision]:
                 early_ms=nth * 5 if nth == 3 else None,
             )
     yield Decision(START + 90 * MINUTE, "weir-1", JOBS, 800, 300, 3500.0, "10.0.0.7", "Produce")
+    yield Decision(START + 20 * MINUTE, "weir-1", BATCH, 1_500, 300, 700.0, "10.0.0.7", "Produce")
     for nth, ms in enumerate((29_000, 31_000, 5)):
         yield Decision(START + 4 * MINUTE + nth * 900, "weir-0", ADMIN, ms, 60 + nth, 9.5, "10.0.1.1", "CreateTopics", None)
     for nth in range(10):
@@ -226,6 +257,23 @@ SHADOWS = [
     )
 ]
 
+GROUP_RIGHTS = [
+    GroupSample(
+        time_ms=START + minute * MINUTE,
+        gateway=f"weir-{gateway}",
+        kind="produce",
+        group=group,
+        parent=None if group == "cluster" else "cluster",
+        guarantee=400.0 if group == "payments" else 0.0,
+        entitlement=entitlement,
+        waited_seconds=waited + gateway if group == "payments" and waited else 0,
+    )
+    for minute, waited in ((20, 0), (21, 0), (22, 0), (23, 40), (24, 40), (25, 20), (70, 0))
+    for gateway in range(2)
+    for group, entitlement in (("cluster", 1000.0), ("payments", 500.0), ("batch", 300.0), ("night", 200.0))
+]
+"""The group `night` is idle."""
+
 VOLUME_CHANGES = [
     VolumeStateChanged(
         time_ms=START + int(minute * MINUTE),
@@ -299,7 +347,7 @@ BAD_LINES = {
 def events() -> Sequence[Event]:
     """The scenario as events in the ledgers of three gateways."""
     ledger: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES, *EXPIRED_GRANTS]
-    ledger += SHADOWS
+    ledger += [*SHADOWS, *GROUP_RIGHTS]
     ledger += [
         UsageSample(
             time_ms=use.at,

@@ -18,6 +18,7 @@ HELD = {"throttled": 9, "throttle_ms": 90_000, "share": 0.75, "noted": 0, "noted
 HOUR = {"date": dt.date(2026, 11, 20), "hour": 22, "kind": "produce", "enforced": True, "p99_ms": 1000}
 TOPIC = {"topic": "logs", "reason": "quota", "enforced": True, "rejections": 2, "bytes": 2048.0}
 OWNER = {"kind": "produce", "owner_type": "user", "owner": "etl"}
+SHARE = {"kind": "produce", "short_minutes": 0, "borrowed_minutes": 30, "borrowed_amount": 0.0}
 PAIR = {"user": None, "client_id": "app", "by_user": "etl", "by_client_id": None, "minutes": 5, "by_share": 0.9}
 
 
@@ -123,6 +124,7 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
             OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 3072},
             OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 1024, "owner_type": "unowned", "owner": ""},
             OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": None, "owner_type": "group", "owner": "team"},
+            OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": None, "owner_type": "no group", "owner": ""},
         ],
         ["Nobody owns 25.0 % of all bytes: 1.00 KiB on 1 day."],
     ),
@@ -136,6 +138,20 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
             OWNER | {"month": dt.date(2026, 12, 1), "used_bytes": 0, "before_bytes": 4608, "change_fraction": -1.0},
         ],
         ["1 owner grew by more than 50 % in 2026-11: produce: user=etl by 200.0 % to 3.00 KiB."],
+    ),
+    ("groups", [SHARE | {"group": "night"}], []),
+    (
+        "groups",
+        [
+            SHARE | {"group": "pay", "short_minutes": 2},
+            SHARE | {"group": "pay", "short_minutes": 1},
+            SHARE | {"group": "web", "short_minutes": 1},
+            SHARE | {"group": "batch", "borrowed_minutes": 31, "borrowed_amount": 36 * 1024.0 * 100},
+        ],
+        [
+            "2 groups waited without getting the guarantee; group=pay (produce) in 2 minutes of an hour.",
+            "1 group borrowed in most minutes of an hour; group=batch (produce) used 1.00 KiB/s above its entitlement.",
+        ],
     ),
     ("config_changes", [CHANGE], []),
     (

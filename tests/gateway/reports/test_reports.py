@@ -10,6 +10,7 @@ import pytest
 
 from tests.gateway.reports.conftest import SPARK, Run
 from tests.gateway.reports.expected import EXPECTED
+from tests.gateway.reports.scenario import MEMBER_OF, uses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +77,21 @@ def test_chargeback_adds_up_to_all_bytes_measured(report: Run) -> None:
     }
 
 
+def test_chargeback_by_group_adds_up_to_all_bytes_measured(report: Run) -> None:
+    """The clients' own use lines have all bytes measured. A parent group would count bytes of its groups twice."""
+    (made,) = (made for made in report.reports if made.report.name == "chargeback")
+    of_groups = {
+        owner: sum(row["group_bytes"] for row in made.rows if (row["owner_type"], row["owner"]) == owner)
+        for owner in {(row["owner_type"], row["owner"]) for row in made.rows if row["group_bytes"] is not None}
+    }
+    parents = {owner: of_groups.pop(owner) for owner in [*of_groups] if owner[0] == "parent group"}
+    clients = [use for use in uses() if use.bucket.kind in ("produce", "fetch") and use.bucket.group is None]
+    assert sum(of_groups.values()) == sum(use.amount for use in clients)
+    assert of_groups["no group", ""] == sum(use.amount for use in clients if use.bucket.user not in MEMBER_OF)
+    assert parents == {("parent group", "cluster"): of_groups["group", "payments"] + of_groups["group", "batch"]}
+    assert of_groups["group", "payments"] == sum(use.amount for use in clients if use.bucket.user == "payer")
+
+
 @dataclass
 class UseTables:
     """The tables that `trend` reads, from (date, user or `group=NAME`, bytes)."""
@@ -98,6 +114,8 @@ class UseTables:
         return self.spark.createDataFrame([(date,) for date, _, _ in self.uses], "date date")
 
     def table(self, name: str) -> "DataFrame":
+        if name == "groups":  # none of them has a parent
+            return self.spark.createDataFrame([], "date date, hour int, kind string, parent string")
         assert name == "five_minutes"
         users = sorted({user for _, user, _ in self.uses})
         rows = [(date, 0, users.index(user), [amount, *[None] * 11]) for date, user, amount in self.uses]
