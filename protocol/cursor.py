@@ -14,6 +14,7 @@ Buffer = bytes | bytearray | memoryview
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
+INT64: Final = Struct(">q")
 LENGTH_BYTES: Final = 4
 """Size of the length field that precedes every frame."""
 CORRELATION_BYTES: Final = 4

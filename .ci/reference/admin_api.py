@@ -159,8 +159,8 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/api/explain": {
         "summary": "The quotas of one client",
         "notes": "The quotas that apply to a user, client-id, address and claims, their places, and the quota that binds."
-        " `claim` is `NAME=VALUE`, and may be repeated.",
-        "parameters": ("user", "client-id", "ip", "claim"),
+        " `claim` is `NAME=VALUE`, and may be repeated. `catch-up`, with any value, asks for a consumer that reads far behind.",
+        "parameters": ("user", "client-id", "ip", "claim", "catch-up"),
         "schema": _object(
             {
                 "client": {"type": "object"},

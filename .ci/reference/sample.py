@@ -60,6 +60,8 @@ EXAMPLES: Mapping[str, object] = {
     "quotas.groups[].match[].client-id": "job-*",
     "quotas.groups[].match[].claim": {"groups": "payments"},
     "quotas.groups[].match[].ip": "10.20.0.0/16",
+    "quotas.groups[].match[].catch_up": True,
+    "quotas.groups[].match[].max_lag_records": 100_000,
     "quotas.topics.total.bytes.in.per.sec.threshold": 104_857_600,
     "quotas.volumes.soft.type": "MinFreePercentage",
     "quotas.volumes.soft.level": 15,

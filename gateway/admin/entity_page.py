@@ -115,7 +115,8 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
     async def page(request: web.Request) -> web.Response:
         query = request.query
         claims = tuple(query.getall("claim", ()))
-        client = ClientNames(query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", ""), claims)
+        names = query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", "")
+        client = ClientNames(*names, claims, "catch-up" in query)
         try:
             return await json_page(await explain(client, request.rel_url.raw_query_string))
         except UsageUnknownError:

@@ -23,6 +23,7 @@ current use and the quotas of the quota API (kafka-configs.sh).
 examples:
   weir explain --config weir.yaml --user alice --client-id etl --ip 10.0.0.7
   weir explain --config weir.yaml --user alice --client-id job-7 --claim groups=payments
+  weir explain --config weir.yaml --user alice --catch-up
   weir explain --admin http://127.0.0.1:9644 --user alice --client-id etl --json
 """
 
@@ -47,6 +48,9 @@ def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  
         "--claim", type=_claim, action="append", default=[], metavar="NAME=VALUE",
         help="a claim of the client's OAUTHBEARER token, for groups; may be repeated",
     )  # fmt: skip
+    explain.add_argument(
+        "--catch-up", action="store_true", help="a consumer that reads far behind the end of the log, for groups"
+    )
     explain.add_argument("--json", action="store_true", help="print the answer as JSON")
     explain.set_defaults(run=_run, parser=explain)
 
@@ -60,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.config is None and options.admin is None:
         options.parser.error("give --config FILE, or --admin URL of a running gateway")
-    client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim))
+    client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim), options.catch_up)
     if options.admin is not None:
         try:
             answer = asyncio.run(ask_explanation(options.admin, client))

@@ -20,7 +20,7 @@ Answer = Mapping[str, Any]
 async def ask_explanation(admin: str, client: ClientNames) -> Answer:
     """The explanation of a running gateway. Raises AdminUnreachableError."""
     names = [("user", client.user), ("client-id", client.client_id), ("ip", client.ip)]
-    names += [("claim", claim) for claim in client.claims]
+    names += [("claim", claim) for claim in client.claims] + [("catch-up", "")] * client.catch_up
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
         return await ask(session, admin, EXPLAIN, "quotas", query=names)
 
@@ -29,7 +29,7 @@ def print_explanation(answer: Answer, console: Console) -> None:
     client = answer["client"]
     names = [f"user {client['user']}", f"client-id {client['client_id'] or '(empty)'}"]
     names += [f"ip {client['ip']}"] if client["ip"] else []
-    names += [f"claim {claim}" for claim in client["claims"]]
+    names += [f"claim {claim}" for claim in client["claims"]] + ["catching up"] * client["catch_up"]
     console.print(Text(f"Quotas of {printable(', '.join(names))}", style="bold"))
     if not answer["enforce"]:
         console.print(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))

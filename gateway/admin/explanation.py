@@ -8,7 +8,7 @@ from gateway.config.places import Places
 from gateway.config.problems import KeyPath
 from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, QuotaTable, Resolution, Source
 from gateway.quotas.group_tree import KindTree, lineage
-from gateway.quotas.groups import Group, GroupRule, GroupTable
+from gateway.quotas.groups import ANY_LAG, Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
@@ -36,12 +36,16 @@ Row = Mapping[str, Any]
 
 
 class ClientNames(NamedTuple):
-    """A client by Kafka's names. `ip` "" if its address is not known. `claims` of its bearer token are such as `groups=etl`."""
+    """A client by Kafka's names. `ip` "" if its address is not known. `claims` of its bearer token are such as `groups=etl`.
+
+    `catch_up`: it reads far behind the end of the log.
+    """
 
     user: str = ANONYMOUS
     client_id: str = ""
     ip: str = ""
     claims: tuple[str, ...] = ()
+    catch_up: bool = False
 
 
 def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) -> dict[str, Any]:
@@ -50,7 +54,8 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     precedence = Precedence(places.quotas.rows, dynamic)
     shadows = ShadowTable(places.quotas.rows, dynamic)
     claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
-    match = GroupTable(places.quotas.groups).match(client.user, client.client_id, client.ip, claims)
+    behind = ANY_LAG if client.catch_up else 0
+    match = GroupTable(places.quotas.groups).match(client.user, client.client_id, client.ip, claims, behind)
     groups = places.quotas.groups
     path = [] if match is None else lineage(match[0].name, {group.name: group.parent for group in groups})
     quotas = []
@@ -119,6 +124,8 @@ def _notes(client: ClientNames, config: WeirConfig, groups: Sequence[Group]) -> 
         notes.append(f"Groups have rules for claims of the token ({', '.join(names)}). Give them with --claim NAME=VALUE.")
     if not client.ip and any(rule.network is not None for rule in rules):
         notes.append("Groups have rules for addresses. Give the client's address with --ip.")
+    if not client.catch_up and any(rule.max_lag is not None for rule in rules):
+        notes.append("Groups have rules for consumers that catch up. For such a consumer, give --catch-up.")
     return notes
 
 

@@ -13,8 +13,9 @@ from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, 
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.group_tree import lineage
-from gateway.quotas.groups import Group, GroupRule, Network
+from gateway.quotas.groups import DEFAULT_MAX_LAG, Group, GroupRule, Network
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind
+from gateway.quotas.kinds.fetch import KIND as FETCH
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 from gateway.quotas.kinds.request_rates import nested
 
@@ -52,6 +53,12 @@ def _given(value: object) -> object:
     return value
 
 
+def _true(value: bool) -> bool:
+    if not value:
+        raise invalid("is false, and rules without it apply at any lag", "remove it, or write catch_up: true")
+    return value
+
+
 _Text = Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]
 _Pattern = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | None, BeforeValidator(_given)]
 
@@ -67,22 +74,36 @@ class MatchRow(Section):
     ip: Annotated[Any, BeforeValidator(_given), PlainValidator(_network, json_schema_input_type=str)] = described(
         "Network of the clients' addresses, such as `10.20.0.0/16` (IPv4 or IPv6).", None
     )
+    catch_up: Annotated[Annotated[bool, AfterValidator(_true)] | None, BeforeValidator(_given)] = described(
+        "Only consumers that read far behind the end of the log, see `max_lag_records`.", None, absent="the lag does not matter"
+    )
+    max_lag_records: Annotated[Annotated[int, Field(ge=1, le=_MAX_INT64)] | None, BeforeValidator(_given)] = described(
+        "With `catch_up`: a consumer that reads more than this behind the end of the log joins the group, and leaves it below"
+        " half of this.",
+        None,
+        unit="records",
+        absent=str(DEFAULT_MAX_LAG),
+    )
 
 
 def _rule(value: object) -> GroupRule:
     if isinstance(value, GroupRule):
         return value
     row = MatchRow.model_validate(value)
-    rule = GroupRule(row.user, row.client_id, frozenset((row.claim or {}).items()), row.ip)
+    if row.max_lag_records is not None and row.catch_up is None:
+        raise invalid("has max_lag_records without catch_up", "add catch_up: true, or remove max_lag_records")
+    max_lag = (row.max_lag_records or DEFAULT_MAX_LAG) if row.catch_up else None
+    rule = GroupRule(row.user, row.client_id, frozenset((row.claim or {}).items()), row.ip, max_lag)
     if rule == GroupRule():
-        raise invalid("is an empty rule", 'give it user, client-id, claim or ip; user: "*" is every client')
+        raise invalid("is an empty rule", 'give it user, client-id, claim, ip or catch_up; user: "*" is every client')
     return rule
 
 
 def rule_row(rule: GroupRule) -> dict[str, object]:
     network = None if rule.network is None else str(rule.network)
     parts = {"user": rule.user, "client-id": rule.client_id, "claim": dict(sorted(rule.claims)), "ip": network}
-    return {key: value for key, value in parts.items() if value}
+    lag = {} if rule.max_lag is None else {"catch_up": True, "max_lag_records": rule.max_lag}
+    return {**{key: value for key, value in parts.items() if value}, **lag}
 
 
 Rule = Annotated[
@@ -171,6 +192,7 @@ def _ceiling(kind: QuotaKind) -> tuple[object, object]:
     return number, described(f"{words[:1].upper()}{words[1:]}.", None, unit=unit, absent="no limit")
 
 
+_FETCH: Final = FETCH.config_key
 _KINDS: Final = [kind for kind in ROW_KINDS if GROUP in kind.entity_types]
 _LIMITS: dict[str, Any] = {kind.config_key: _numbers(kind) for kind in _KINDS}
 _RATES: dict[str, Any] = {REQUEST_RATES: rates_key("all members together")}
@@ -227,6 +249,7 @@ GroupRows = Annotated[
 def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
     """One line for each group without an effect of its own, and for each pattern that is probably meant as a principal."""
     yield from _unused_numbers(groups)
+    yield from _unlimited_lanes(groups)
     related = {group.parent for group in groups} | {group.name for group in groups if group.parent is not None}
     for index, group in enumerate(groups):
         if not group.limits and not group.shadow and group.name not in related:
@@ -239,6 +262,23 @@ def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
                 yield (
                     f'quotas.groups[{index}].match[{number}].user: "{rule.user}" is a principal, and groups have the plain name'
                     f" — write {rule.user.removeprefix('User:')}"
+                )
+
+
+def _unlimited_lanes(groups: Sequence[Group]) -> Iterator[str]:
+    """One line for each rule for consumers that catch up whose group does not limit consumers."""
+    by_name = {group.name: group for group in groups}
+    parents = {group.name: group.parent for group in groups}
+    for index, group in enumerate(groups):
+        line = [by_name[name] for name in lineage(group.name, parents)]
+        limited = {key for each in line for key in {**each.limits, **each.shadow}}
+        if _FETCH in limited or not limited:
+            continue  # a group without any limit has a warning of its own
+        for number, rule in enumerate(group.rules):
+            if rule.max_lag is not None:
+                yield (
+                    f"quotas.groups[{index}].match[{number}].catch_up: {group.name} has no {_FETCH}, so consumers that catch up"
+                    f" are not limited — give it {_FETCH}, or a parent with a ceiling of it"
                 )
 
 

@@ -3,7 +3,8 @@
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP
-from gateway.quotas.groups import NO_CLAIMS, Claims
+from gateway.quotas.groups import NO_CLAIMS, Claims, passed_limit
+from gateway.quotas.kinds.fetch import KIND as FETCH
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's name of the principal of a connection that has not authenticated."""
@@ -31,11 +32,14 @@ class Client:
     `hot_buckets` are those of Produce requests like the previous one. They are empty if the next Produce is to be parsed.
     `ip` is the client's address, and `_claims` are those of its bearer token: groups may have rules for both. `broker` is the
     node id of the broker that serves the connection, or `BOOTSTRAP`.
+
+    `lag_limits` are set once the client fetches, and empty unless its lag decides about its group. `_behind` is the limit that
+    it has passed (`passed_limit`).
     """
 
     __slots__ = (
-        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queued", "broker", "client_id",
-        "generation", "hot_buckets", "ip", "user",
+        "_behind", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queued", "broker",
+        "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -47,6 +51,8 @@ class Client:
         self._next = 0  # the next bucket that the first request of a kind waits for
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self._claims = NO_CLAIMS
+        self._behind = 0
+        self.lag_limits: tuple[int, ...] = ()
         self.user = ANONYMOUS
         self.ip = ""
         self.broker = BOOTSTRAP
@@ -63,15 +69,28 @@ class Client:
         self.client_id = name
         self.generation = self._engine.generation
         self._exempt = {}
+        if same_client:
+            self._look_up_again(now)
+        else:
+            self._behind = 0
+            self._limited = {}
+            self._give_back(now)
+
+    def note_lag(self, lag: int, now: float) -> None:
+        """Follow the lag in records of the last response to a Fetch: the client may leave its group for another one."""
+        behind = passed_limit(lag, self.lag_limits, self._behind)
+        if behind != self._behind:
+            self._behind = behind
+            self._look_up_again(now)
+
+    def _look_up_again(self, now: float) -> None:
+        """Replace all buckets by the present ones of the same client."""
         self._limited = {}
         old, self._buckets = self._buckets, {}
         for kind, buckets in old.items():
-            if same_client and buckets:
+            if buckets:
                 self._buckets[kind] = self._path(kind, now, used=buckets[0].used_lately())
             self._release(buckets, now)
-        if not same_client:
-            self._entered = set()
-            self._next = 0
         self.hot_buckets = ()
 
     def identify(self, user: str, now: float, claims: Claims = NO_CLAIMS) -> None:
@@ -80,6 +99,7 @@ class Client:
             return
         self.user = user
         self._claims = claims
+        self._behind = 0
         self._exempt = {}
         self._limited = {}
         self._give_back(now)
@@ -114,9 +134,12 @@ class Client:
         return found
 
     def _path(self, kind: str, now: float, *, used: float = 0, limited: bool = False) -> tuple[Bucket, ...]:
+        if kind == FETCH.name:
+            self.lag_limits = self._engine.groups.lag_limits(self.user, self.client_id, self.ip, self._claims)
         return self._engine.acquire_path(
-            kind, self.user, self.client_id, now, self.ip, self._claims, broker=self.broker, used=used, limited=limited
-        )
+            kind, self.user, self.client_id, now, self.ip, self._claims,
+            broker=self.broker, used=used, limited=limited, behind=self._behind,
+        )  # fmt: skip
 
     def exempt_from(self, name: str) -> bool:
         """True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
@@ -135,7 +158,7 @@ class Client:
     @property
     def group(self) -> str:
         """The group of the client of the last request, "" without one."""
-        return self._engine.group_of(self.user, self.client_id, self.ip, self._claims) or ""
+        return self._engine.groups.find(self.user, self.client_id, self.ip, self._claims, self._behind) or ""
 
     @property
     def queued(self) -> bool:

@@ -7,6 +7,7 @@ from gateway.proxy.wire import Data
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
 from protocol.bodies.addresses import Translate
+from protocol.bodies.lag_scanner import LagScanner
 from protocol.bodies.node_endpoints import TailScanner, rewrite_tail
 
 Rewrite = Callable[[int, bytes, Translate], bytes]
@@ -109,3 +110,39 @@ class SearchedBody:
         if not self._tail or self._tail == b"\0":
             return bytes(self._tail or b"")
         return rewrite_tail(self._api_key, self._version, bytes(self._tail), self._translate)
+
+
+NoteLag = Callable[[int, float], None]
+"""Gets the lag of a response in records, from `LagScanner`, and the time (monotonic seconds)."""
+
+
+class LagBody:
+    """A response of which the lag is noted once it is whole. `body` changes it; without one, it is passed on as it comes."""
+
+    def __init__(self, scanner: LagScanner, note_lag: NoteLag, body: Body | None) -> None:
+        self._scanner = scanner
+        self._note_lag = note_lag
+        self._body = body
+
+    def feed(self, chunk: bytes, start: int, end: int) -> Data:
+        self._scanner.feed(chunk, start, end)
+        return memoryview(chunk)[start:end] if self._body is None else self._body.feed(chunk, start, end)
+
+    def finish(self, now: float) -> Data:
+        self._note_lag(self._scanner.lag(), now)
+        return b"" if self._body is None else self._body.finish(now)
+
+
+def lag_noted(
+    body: Body | None, version: int, note_lag: NoteLag, chunk: bytes, pos: int, after: int, now: float
+) -> Body | None:
+    """The body of a Fetch response from `pos` to `after` whose lag is noted. None: the rest is passed on as it comes.
+
+    `body` changes the response. A response that is whole in `chunk` is noted at once.
+    """
+    scanner = LagScanner(version)
+    scanner.feed(chunk, pos, min(after, len(chunk)))
+    if after > len(chunk):
+        return LagBody(scanner, note_lag, body)
+    note_lag(scanner.lag(), now)
+    return body

@@ -12,7 +12,7 @@ from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import LATENCY_BUCKETS
 from gateway.proxy.handler import MAX_RAW_BYTES, InterceptedRequest, OwnAnswer
-from gateway.proxy.handlers.fetch import FETCH_HEAD_BYTES, THROTTLE_TO_SESSION_END, FetchHandler
+from gateway.proxy.handlers.fetch import FetchHandler, require_head
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, ThrottledFetch
 from gateway.proxy.response_bodies import (
     NO_REWRITE,
@@ -24,6 +24,7 @@ from gateway.proxy.response_bodies import (
     CollectedBody,
     DroppedBody,
     SearchedBody,
+    lag_noted,
 )
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import NEVER, ApiKey
@@ -233,11 +234,7 @@ class ResponseStream:
         api_key, version, special = entry.api_key, entry.version, entry.special
         end = min(after, len(chunk))
         if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
-            if end - pos < FETCH_HEAD_BYTES:
-                raise Incomplete
-            # so that nothing of it can be Incomplete once the bytes are charged
-            if throttle_offset(api_key, version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
-                raise Incomplete
+            require_head(chunk, pos, end, entry)
         if isinstance(special, OwnRequest):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
         if isinstance(special, InterceptedRequest):
@@ -255,6 +252,16 @@ class ResponseStream:
                 self.resumable = True
             if not to_be_sent:
                 return self._empty(pieces, chunk, start, pos, after, entry, now)
+            if self._fetch.follows_lag(api_key):
+                start = self._pass_on(pieces, chunk, start, pos, after, entry, now)
+                self._body = lag_noted(self._body, version, self._fetch.note_lag, chunk, pos, after, now)
+                return start
+        return self._pass_on(pieces, chunk, start, pos, after, entry, now)
+
+    def _pass_on(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """As `_open`, for a response of the broker's that the client gets."""
+        api_key, version = entry.api_key, entry.version
+        end = min(after, len(chunk))
         if version >= SEARCHED_SINCE.get(api_key, NEVER):
             return self._search(pieces, chunk, start, pos, after, entry, now)
         if version >= REWRITES.get(api_key, NO_REWRITE)[0]:

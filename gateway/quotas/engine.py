@@ -61,7 +61,7 @@ class QuotaEngine:
         }
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
-        self._groups = GroupTable(settings.groups)
+        self.groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
@@ -91,22 +91,21 @@ class QuotaEngine:
         broker: int = BOOTSTRAP,
         used: float = 0,
         limited: bool = False,
+        behind: int = 0,
     ) -> tuple[Bucket, ...]:
         """The buckets that a client's requests are charged to: its own, then its group's if the group has a limit of the kind.
 
         `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
-        nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client.
+        nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client. `behind` is
+        as for `GroupTable.find`.
         """
         key = KINDS[kind].config_key
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
-        group = None if resolution.exempt else self._groups.find(user, client_id, ip, claims)
+        group = None if resolution.exempt else self.groups.find(user, client_id, ip, claims, behind)
         shared = None if group is None else self.group_buckets.resolution(kind, self._table.resolve_group(key, group))
         if shared is None or shared.limit is None:
             return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
         return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
-
-    def group_of(self, user: str, client_id: str, ip: str, claims: Claims) -> str | None:
-        return self._groups.find(user, client_id, ip, claims)
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
@@ -225,7 +224,7 @@ class QuotaEngine:
         old = self._table
         self._set_table(self._table_of(settings))
         if settings.groups != before.groups:
-            self._groups = GroupTable(settings.groups)
+            self.groups = GroupTable(settings.groups)
         if settings.by_broker != before.by_broker:
             self._drop_misplaced()
         for name, kind in KINDS.items():

@@ -34,6 +34,12 @@ _LONGEST_KEY: Final = 512
 _OF_ONE_TOKEN: Final = frozenset({"jti", "nonce"})
 """Claims that no two tokens have alike. No rule could use them, so no connection keeps them."""
 
+DEFAULT_MAX_LAG: Final = 100_000
+"""The lag in records above which a consumer catches up, unless the rule has another one."""
+
+ANY_LAG: Final = 2**63 - 1
+"""The lag of a client to which every rule for consumers that catch up applies."""
+
 _WILDCARDS: Final = re.compile(r"[*?]+")
 
 
@@ -56,19 +62,22 @@ class GroupRule:
     """Matches a client to which all of its parts apply.
 
     `user` and `client_id` are shell patterns: `*` is any text, `?` one character, and every other character itself. None: any
-    name. The client's token has all pairs of `claims`, and the client's address lies in `network` (None: any address).
+    name. The client's token has all pairs of `claims`, and the client's address lies in `network` (None: any address). With
+    `max_lag`, the client reads more than that many records behind the end of the log.
     """
 
     user: str | None = None
     client_id: str | None = None
     claims: Claims = NO_CLAIMS
     network: Network | None = None
+    max_lag: int | None = None
 
     def __str__(self) -> str:
         parts = (("user", self.user), ("client-id", self.client_id))
         found = [f"{name}={pattern}" for name, pattern in parts if pattern is not None]
         found += [f"claim {name}={text}" for name, text in sorted(self.claims)]
-        return ", ".join([*found, *([] if self.network is None else [f"ip={self.network}"])])
+        found += [] if self.network is None else [f"ip={self.network}"]
+        return ", ".join([*found, *([] if self.max_lag is None else [f"catch_up, max_lag_records={self.max_lag}"])])
 
     def covers(self, other: "GroupRule") -> bool:
         """True if it is certain that this rule matches every client that `other` matches."""
@@ -77,6 +86,7 @@ class GroupRule:
             and _pattern_covers(self.client_id, other.client_id)
             and self.claims <= other.claims
             and _network_covers(self.network, other.network)
+            and (self.max_lag is None or (other.max_lag is not None and self.max_lag <= other.max_lag))
         )
 
 
@@ -111,7 +121,7 @@ class Group:
 class _Matcher:
     """A compiled rule."""
 
-    __slots__ = ("_claims", "_client_id", "_network", "_user", "group", "rule")
+    __slots__ = ("_claims", "_client_id", "_max_lag", "_network", "_user", "group", "rule")
 
     def __init__(self, group: Group, rule: GroupRule) -> None:
         self.group = group
@@ -120,8 +130,13 @@ class _Matcher:
         self._client_id = None if rule.client_id is None else _compiled(rule.client_id)
         self._claims = rule.claims
         self._network = rule.network
+        self._max_lag = rule.max_lag or 0
 
-    def matches(self, user: str, client_id: str, address: IPv4Address | IPv6Address | None, claims: Claims) -> bool:
+    def matches(
+        self, user: str, client_id: str, address: IPv4Address | IPv6Address | None, claims: Claims, behind: int
+    ) -> bool:
+        if behind < self._max_lag:
+            return False
         if self._user is not None and self._user.match(user) is None:
             return False
         if self._client_id is not None and self._client_id.match(client_id) is None:
@@ -138,16 +153,17 @@ class GroupTable:
         self._matchers = [_Matcher(group, rule) for group in groups for rule in group.rules]
         self._by_ip = any(rule.network is not None for group in groups for rule in group.rules)
         self._claims: Claims = frozenset([claim for group in groups for rule in group.rules for claim in rule.claims])
-        self._found: dict[tuple[str, str, str, Claims], str | None] = {}
+        self._by_lag = any(rule.max_lag is not None for group in groups for rule in group.rules)
+        self._found: dict[tuple[str, str, str, Claims, int], str | None] = {}
 
-    def find(self, user: str, client_id: str, ip: str, claims: Claims) -> str | None:
-        """The name of a client's group. `ip` "" if the address is not known."""
+    def find(self, user: str, client_id: str, ip: str, claims: Claims, behind: int = 0) -> str | None:
+        """The name of a client's group. `ip` "" if the address is not known, `behind` from `passed_limit`."""
         if not self._matchers:
             return None
-        key = (user, client_id, ip if self._by_ip else "", claims & self._claims)
+        key = (user, client_id, ip if self._by_ip else "", claims & self._claims, behind if self._by_lag else 0)
         if key in self._found:
             return self._found[key]
-        match = self.match(user, client_id, ip, claims)
+        match = self.match(user, client_id, ip, claims, behind)
         name = None if match is None else match[0].name
         if len(user) + len(client_id) <= _LONGEST_KEY:
             if len(self._found) >= MAX_FOUND:
@@ -155,13 +171,38 @@ class GroupTable:
             self._found[key] = name
         return name
 
-    def match(self, user: str, client_id: str, ip: str, claims: Claims) -> tuple[Group, GroupRule] | None:
+    def match(self, user: str, client_id: str, ip: str, claims: Claims, behind: int = 0) -> tuple[Group, GroupRule] | None:
         """A client's group, and the rule that puts the client into it."""
         address = _address(ip) if self._by_ip else None
         for matcher in self._matchers:
-            if matcher.matches(user, client_id, address, claims):
+            if matcher.matches(user, client_id, address, claims, behind):
                 return matcher.group, matcher.rule
         return None
+
+    def lag_limits(self, user: str, client_id: str, ip: str, claims: Claims) -> tuple[int, ...]:
+        """The limits in records, ascending, on the lag that decides about a client's group. None for most clients."""
+        found: set[int] = set()
+        if self._by_lag:
+            address = _address(ip) if self._by_ip else None
+            for matcher in self._matchers:
+                if matcher.matches(user, client_id, address, claims, ANY_LAG):
+                    if matcher.rule.max_lag is None:
+                        break
+                    found.add(matcher.rule.max_lag)
+        return tuple(sorted(found))
+
+
+def passed_limit(lag: int, limits: tuple[int, ...], before: int) -> int:
+    """The largest of the ascending `limits` that a consumer has passed; 0 if none. `before` is the previous result.
+
+    A consumer passes a limit with a larger lag, and falls back with less than half of it. So it does not change groups with
+    each response.
+    """
+    passed = 0
+    for limit in limits:
+        if lag > limit or (limit <= before and lag * 2 >= limit):
+            passed = limit
+    return passed
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -124,7 +124,17 @@ class ShadowEngine(QuotaEngine):
         super().apply(_measured_alone(settings), now)
 
     def acquire_limited(
-        self, kind: str, user: str, client_id: str, now: float, ip: str, claims: Claims, *, broker: int, used: float
+        self,
+        kind: str,
+        user: str,
+        client_id: str,
+        now: float,
+        ip: str,
+        claims: Claims,
+        *,
+        broker: int,
+        used: float,
+        behind: int,
     ) -> tuple[Bucket, ...]:
         """The buckets of the client, of its group and of the groups above that have a shadow limit.
 
@@ -135,7 +145,7 @@ class ShadowEngine(QuotaEngine):
             return ()
         own = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         path = () if own.limit is None else (self._acquire(kind, own, used, now),)
-        group = None if own.exempt else self._groups.find(user, client_id, ip, claims)
+        group = None if own.exempt else self.groups.find(user, client_id, ip, claims, behind)
         while group is not None:
             shared = self._table.resolve_group(key, group)
             if shared.limit is not None:
@@ -205,10 +215,13 @@ class EngineWithShadows(QuotaEngine):
         broker: int = BOOTSTRAP,
         used: float = 0,
         limited: bool = False,
+        behind: int = 0,
     ) -> tuple[Bucket, ...]:
-        shadows = self.shadows.acquire_limited(kind, user, client_id, now, ip, claims, broker=broker, used=used)
+        shadows = self.shadows.acquire_limited(kind, user, client_id, now, ip, claims, broker=broker, used=used, behind=behind)
         limited = limited and not shadows  # the client's own bucket is the first in any case
-        path = super().acquire_path(kind, user, client_id, now, ip, claims, broker=broker, used=used, limited=limited)
+        path = super().acquire_path(
+            kind, user, client_id, now, ip, claims, broker=broker, used=used, limited=limited, behind=behind
+        )
         return path + shadows
 
     def apply(self, settings: QuotaSettings, now: float) -> None:

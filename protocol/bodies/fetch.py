@@ -6,7 +6,7 @@ Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), 
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT16, INT32, INT64, Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
 
 _MAX_BYTES_SINCE: Final = 3
@@ -14,7 +14,7 @@ _ISOLATION_SINCE: Final = 4
 _LOG_START_SINCE: Final = 5
 SESSION_SINCE: Final = 7
 _PREFERRED_REPLICA_SINCE: Final = 11
-_FLEXIBLE_SINCE: Final = 12
+FLEXIBLE_SINCE: Final = 12
 _TOPIC_ID_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
 
@@ -53,7 +53,7 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
     """
     at = body_offset if version >= _REPLICA_STATE_SINCE else body_offset + 4
     if version >= SESSION_SINCE:
-        compact = version >= _FLEXIBLE_SINCE
+        compact = version >= FLEXIBLE_SINCE
         topics = at + 21
         if topics + (1 if compact else 4) > end:
             raise Incomplete
@@ -94,13 +94,13 @@ def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead
 def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:
     """A response frame without partitions, as a broker sends it to a client over its quota (KIP-219)."""
     body = bytearray(INT32.pack(correlation_id))
-    if version >= _FLEXIBLE_SINCE:
+    if version >= FLEXIBLE_SINCE:
         body.append(0)
     if version >= 1:
         body += INT32.pack(throttle_ms)
     if version >= SESSION_SINCE:
         body += INT16.pack(0) + INT32.pack(session_id)
-    body += b"\x01\x00" if version >= _FLEXIBLE_SINCE else INT32.pack(0)
+    body += b"\x01\x00" if version >= FLEXIBLE_SINCE else INT32.pack(0)
     return INT32.pack(len(body)) + bytes(body)
 
 
@@ -112,7 +112,7 @@ def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
     """
     if version < SESSION_SINCE:
         return 0
-    reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
+    reader = Reader.of_response(buf, start, end, header_version=int(version >= FLEXIBLE_SINCE))
     reader.skip(4)
     return reader.int16()
 
@@ -123,7 +123,7 @@ def find_records(buf: Buffer, start: int, end: int, version: int) -> int:
     Invalid bytes never raise.
     """
     try:
-        reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
+        reader = Reader.of_response(buf, start, end, header_version=int(version >= FLEXIBLE_SINCE))
         return _first_records(reader, version)
     except (Incomplete, InvalidFrame):
         return -1
@@ -142,14 +142,9 @@ def batch_size(buf: Buffer, at: int, end: int) -> int:
 
 
 def _first_records(reader: Reader, version: int) -> int:
-    reader.skip(4 * (version >= 1) + 6 * (version >= SESSION_SINCE))
-    for _ in range(reader.count()):
-        if version >= _TOPIC_ID_SINCE:
-            reader.skip(_UUID_BYTES)
-        else:
-            reader.skip_string()
-        for _ in range(reader.count()):
-            _skip_partition_head(reader, version)
+    for _ in range(topic_count(reader, version)):
+        for _ in range(partition_count(reader, version)):
+            high_watermark(reader, version)
             size = reader.size(wide=True)
             if size >= _BATCH_PREFIX_BYTES:
                 return reader.pos
@@ -159,15 +154,32 @@ def _first_records(reader: Reader, version: int) -> int:
     return -1
 
 
-def _skip_partition_head(reader: Reader, version: int) -> None:
-    """Skip the fields of a partition before its records."""
-    reader.skip(14 + 8 * (version >= _ISOLATION_SINCE) + 8 * (version >= _LOG_START_SINCE))
+def topic_count(reader: Reader, version: int) -> int:
+    """Read the body of a response up to its first topic."""
+    reader.skip(4 * (version >= 1) + 6 * (version >= SESSION_SINCE))
+    return reader.count()
+
+
+def partition_count(reader: Reader, version: int) -> int:
+    """Read a response's topic up to its first partition."""
+    if version >= _TOPIC_ID_SINCE:
+        reader.skip(_UUID_BYTES)
+    else:
+        reader.skip_string()
+    return reader.count()
+
+
+def high_watermark(reader: Reader, version: int) -> int:
+    """Read the fields of a response's partition before its records."""
+    at = reader.skip(14 + 8 * (version >= _ISOLATION_SINCE) + 8 * (version >= _LOG_START_SINCE)) + 6
     if version >= _ISOLATION_SINCE:
         for _ in range(reader.count()):
             reader.skip(_ABORTED_TRANSACTION_BYTES)
             reader.skip_tags()
     if version >= _PREFERRED_REPLICA_SINCE:
         reader.skip(4)
+    offset: int = INT64.unpack_from(reader.buf, at)[0]
+    return offset
 
 
 def with_limits(data: bytes, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:

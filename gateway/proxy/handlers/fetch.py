@@ -112,6 +112,15 @@ class FetchHandler:
                 bucket.record(-size, now)
         return not taken_back
 
+    def follows_lag(self, api_key: int) -> bool:
+        """True for the answer to a Fetch if the client's lag decides about its group."""
+        return api_key == _FETCH and len(self._client.lag_limits) > 0
+
+    def note_lag(self, lag: int, now: float) -> None:
+        """Follow the lag in records of a whole answer; -1 for an answer without records."""
+        if lag >= 0:
+            self._client.note_lag(lag, now)
+
     def places(self, buckets: tuple[Bucket, ...]) -> list[Consumer]:
         """The connection's places, one for each bucket at least: a bucket has turns of its own."""
         consumers = self.consumers
@@ -177,6 +186,14 @@ class ShareFetchHandler:
         self._fetch.share_pending = True
         charged.reserve(buckets, consumers, min(head.max_bytes, allowance), now)
         return _within(allowance, request, head)
+
+
+def require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
+    """Raise Incomplete if the answer's head ends behind `end`. With its head, no answer is Incomplete once it is charged."""
+    if end - pos < FETCH_HEAD_BYTES:
+        raise Incomplete
+    if throttle_offset(entry.api_key, entry.version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
+        raise Incomplete
 
 
 def _allowance(buckets: tuple[Bucket, ...], batch_bytes: int, now: float, *, first: bool, requested: int = 0) -> int | None:

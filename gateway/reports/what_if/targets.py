@@ -139,7 +139,7 @@ class _RuleMatch:
 
     def __init__(self, rule: GroupRule) -> None:
         self._names = [(pattern, _pattern(pattern)) for pattern in (rule.user, rule.client_id)]
-        self._always_known = not rule.claims and rule.network is None
+        self._always_known = not rule.claims and rule.network is None and rule.max_lag is None
 
     def matches(self, user: str | None, client_id: str | None) -> bool | None:
         """None if the missing names decide."""

@@ -314,6 +314,32 @@ def test_exempt_member_has_no_ceiling(with_groups: Path, capsys: pytest.CaptureF
     assert limits_of(answer) == []
 
 
+LANE = """\
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{bootstrap_port: 29092}]
+quotas:
+  groups:
+    - {name: replays, match: [{user: "a*", catch_up: true, max_lag_records: 5000}], consumer_byte_rate: 1048576}
+    - {name: team, match: [{user: alice}], consumer_byte_rate: 2097152}
+"""
+
+
+@pytest.mark.parametrize(("options", "name"), [([], "team"), (["--catch-up"], "replays")])
+def test_catch_up_selects_the_lane(options: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "weir.yaml"
+    path.write_text(LANE)
+    answer = explained(path, capsys, "--user", "alice", *options)
+    assert answer["group"]["name"] == name
+    assert ("Groups have rules for consumers that catch up. For such a consumer, give --catch-up." in answer["notes"]) is (
+        not options
+    )
+    client = ClientNames("alice", catch_up=bool(options))
+    print_explanation(
+        explain_client(client, Places(parse_config(LANE, source="weir.yaml"), "weir.yaml"), {}), Console(width=200)
+    )
+    assert ("catching up" in capsys.readouterr().out) is bool(options)
+
+
 def test_bad_claim_is_refused(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["explain", "--config", str(with_groups), "--claim", "groups"])

@@ -147,6 +147,28 @@ def test_principal_in_place_of_a_user_gets_a_warning() -> None:
             "[0].producer_byte_rate",
             ["101 in all (mid 60, b 41)", "value 100, line 5", "raise the ceiling"],
         ),
+        (
+            ["{name: a, match: [{catch_up: false}]}"],
+            "[0].match[0].catch_up",
+            ["rules without it apply at any lag", "remove it"],
+        ),
+        (["{name: a, match: [{catch_up: }]}"], "[0].match[0].catch_up", ["is empty"]),
+        (["{name: a, match: [{catchup: true}]}"], "[0].match[0].catchup", ["did you mean catch_up?"]),
+        (
+            ["{name: a, match: [{user: x, max_lag_records: 5}]}"],
+            "[0].match[0]",
+            ["has max_lag_records without catch_up", "add catch_up: true"],
+        ),
+        (
+            ["{name: a, match: [{catch_up: true, max_lag_records: 0}]}"],
+            "[0].match[0].max_lag_records",
+            ["must be at least 1", "value 0, line 5"],
+        ),
+        (
+            ["{name: a, match: [{catch_up: true}]}", "{name: b, match: [{catch_up: true, max_lag_records: 200000}]}"],
+            "[1].match[0]",
+            ["can never match", "move the narrower rule up"],
+        ),
         (["{name: a, match: [{user: x}], producer_rate: 5}"], "[0].producer_rate", ["did you mean producer_byte_rate?"]),
         (["{name: a, match: [{user: x}], request_percentage: 5}"], "[0].request_percentage", ["broker threads"]),
     ],
@@ -241,3 +263,29 @@ def test_reload_lists_changed_groups() -> None:
 def test_reload_notices_another_order() -> None:
     rows = ("{name: a, match: [{user: x}]}", "{name: b, match: [{client-id: y}]}")
     assert plan(parsed(groups(*rows)), parsed(groups(*rows[::-1]))).changes == ("quotas.groups: the order is now b, a",)
+
+
+LANE = groups(
+    '{name: replays, match: [{catch_up: true}, {user: "b*", catch_up: true, max_lag_records: 500}],'
+    " consumer_byte_rate: 2097152}"
+)
+
+
+def test_rule_for_consumers_that_catch_up() -> None:
+    config = parsed(LANE)
+    (replays,) = config.quotas.groups
+    assert replays.rules == (GroupRule(max_lag=100_000), GroupRule("b*", max_lag=500))
+    assert [str(rule) for rule in replays.rules] == [
+        "catch_up, max_lag_records=100000",
+        "user=b*, catch_up, max_lag_records=500",
+    ]
+    kept = parse_kept_config(kept_config(config), source="weir.yaml", directory=Path())
+    assert kept.quotas.groups == config.quotas.groups
+    assert not any("catch_up" in warning for warning in config.warnings())
+
+
+def test_lane_without_a_limit_for_consumers_gets_a_warning() -> None:
+    (warning,) = parsed(groups("{name: a, match: [{catch_up: true}], producer_byte_rate: 104857600}")).warnings()
+    assert warning.startswith("quotas.groups[0].match[0].catch_up: a has no consumer_byte_rate, so consumers that catch up are")
+    tree = groups("{name: all, consumer_byte_rate: 104857600}", "{name: a, parent: all, match: [{catch_up: true}]}")
+    assert parsed(tree).warnings() == []

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.quotas.groups import (
+    ANY_LAG,
     MAX_CLAIM_CHARACTERS,
     MAX_CLAIMS,
     MAX_FOUND,
@@ -16,13 +17,14 @@ from gateway.quotas.groups import (
     GroupRule,
     GroupTable,
     claims_of,
+    passed_limit,
 )
 
 PAYMENTS = frozenset({("groups", "payments")})
 
 
-def rule(user=None, client_id=None, claims=NO_CLAIMS, ip=None):
-    return GroupRule(user, client_id, frozenset(claims), None if ip is None else ip_network(ip))
+def rule(user=None, client_id=None, claims=NO_CLAIMS, ip=None, max_lag=None):
+    return GroupRule(user, client_id, frozenset(claims), None if ip is None else ip_network(ip), max_lag)
 
 
 def matches(of, user="alice", client_id="job-1", ip="10.0.0.1", claims=NO_CLAIMS):
@@ -137,6 +139,10 @@ def test_covering_rule_matches_whatever_the_other_matches(pattern, other, name):
         (rule(user="a*"), rule(user="a"), True),
         (rule(user="a"), rule(user="a"), True),
         (rule(user="a", client_id="b"), rule(user="a"), False),
+        (rule(user="a"), rule(user="a", max_lag=5), True),
+        (rule(user="a", max_lag=5), rule(user="a"), False),
+        (rule(user="a", max_lag=5), rule(user="a", max_lag=6), True),
+        (rule(user="a", max_lag=6), rule(user="a", max_lag=5), False),
         (rule(claims=PAYMENTS), rule(claims={*PAYMENTS, ("a", "1")}), True),
         (rule(claims={*PAYMENTS, ("a", "1")}), rule(claims=PAYMENTS), False),
         (rule(ip="10.0.0.0/8"), rule(ip="10.1.0.0/16"), True),
@@ -174,3 +180,53 @@ def test_claims_of_a_connection_are_bounded():
 def test_rule_is_shown_with_its_keys():
     shown = str(rule("alice", "pay-*", PAYMENTS, "10.0.0.0/8"))
     assert shown == "user=alice, client-id=pay-*, claim groups=payments, ip=10.0.0.0/8"
+
+
+LANES = GroupTable(
+    [
+        Group("far", (rule(max_lag=1_000),)),
+        Group("jobs", (rule(client_id="job-*", max_lag=100),)),
+        Group("pay", (rule(client_id="pay-*"),)),
+        Group("near", (rule(max_lag=10),)),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("client_id", "limits", "by_limit"),
+    [
+        ("job-1", (10, 100, 1_000), {0: None, 10: "near", 100: "jobs", 1_000: "far", ANY_LAG: "far"}),
+        ("pay-1", (1_000,), {0: "pay", 10: "pay", 1_000: "far"}),
+        ("other", (10, 1_000), {0: None, 100: "near", 1_000: "far"}),
+    ],
+)
+def test_passed_limit_decides_about_the_group(client_id, limits, by_limit):
+    assert LANES.lag_limits("alice", client_id, "", NO_CLAIMS) == limits
+    assert {behind: LANES.find("alice", client_id, "", NO_CLAIMS, behind) for behind in by_limit} == by_limit
+
+
+def test_client_without_a_matching_lag_rule_has_no_limits():
+    table = GroupTable([Group("jobs", (rule(client_id="job-*", ip="10.0.0.0/8", max_lag=100),))])
+    assert table.lag_limits("alice", "job-1", "10.0.0.1", NO_CLAIMS) == (100,)
+    for client_id, ip in [("job-1", "11.0.0.1"), ("pay-1", "10.0.0.1"), ("job-1", "")]:
+        assert table.lag_limits("alice", client_id, ip, NO_CLAIMS) == ()
+
+
+@pytest.mark.parametrize(
+    ("lag", "before", "expected"),
+    [
+        (0, 0, 0),
+        (100, 0, 0),
+        (101, 0, 100),
+        (1_001, 0, 1_000),
+        (1_000, 100, 100),
+        (500, 1_000, 1_000),
+        (499, 1_000, 100),
+        (50, 1_000, 100),
+        (50, 100, 100),
+        (49, 1_000, 0),
+        (5, ANY_LAG, 0),
+    ],
+)
+def test_consumer_falls_back_at_half_of_a_limit(lag, before, expected):
+    assert passed_limit(lag, (100, 1_000), before) == expected
