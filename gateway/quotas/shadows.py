@@ -144,7 +144,8 @@ class ShadowEngine(QuotaEngine):
         if key not in self._table.keys:
             return ()
         own = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
-        path = () if own.limit is None else (self._acquire(kind, own, used, now),)
+        # The annotation is for mypyc, which would infer a tuple of at most one bucket.
+        path: tuple[Bucket, ...] = () if own.limit is None else (self._acquire(kind, own, used, now),)
         group = None if own.exempt else self.groups.find(user, client_id, ip, claims, behind)
         while group is not None:
             shared = self._table.resolve_group(key, group)
