@@ -20,7 +20,7 @@ def in_debt(key="request_rate", seconds=DEBT, **limits):
     """A gateway whose client has a debt of that many seconds, at 1 unit a second, from its other connections."""
     engine = QuotaEngine(settings(**{key: 1.0} | limits), START)
     kind = {"request_rate": "request_rate", "request_rates.Metadata": "request_rate.Metadata"}[key]
-    return engine, engine.acquire(kind, "ANONYMOUS", "etl", START), 10 + seconds
+    return engine, engine.acquire(kind, "ANONYMOUS", "etl", START), 10 + int(seconds)
 
 
 def join(number, session=45_000, **values):

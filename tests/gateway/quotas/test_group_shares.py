@@ -155,7 +155,7 @@ def test_waiting_client_makes_the_demand_unbounded():
     subject = engine(group("a"), group("b"))
     subject.group_buckets.measure(START)
     a, b = (subject.acquire_path("produce", name, "", START)[1] for name in "ab")
-    a.charge(MB8, START)
+    a.charge(int(MB8), START)
     b.charge(1_000, START)
     assert subject.group_buckets.measure(START + 0.2) == {("produce", "a"): inf, ("produce", "b"): pytest.approx(5_000)}
     assert subject.group_buckets.measure(START + 0.4) == {("produce", "a"): inf}

@@ -100,7 +100,7 @@ def test_many_gateways_agree_within_bounded_messages():
     for number, engine in enumerate(gateways.engines):
         for name in list(names)[number::20]:
             path = engine.acquire_path("produce", name, "", traffic.now)
-            path[1].charge(MB8, traffic.now)
+            path[1].charge(int(MB8), traffic.now)
     traffic.run([], 2)
     first, *others = gateways.allocations(traffic.now)
     assert all(other == pytest.approx(first) for other in others)
