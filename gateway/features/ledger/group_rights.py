@@ -20,14 +20,13 @@ class GroupSampler:
     def take(self, gateway: str, rows: Iterable[GroupShareRow], wall: float, *, last: bool = False) -> list[GroupSample]:
         """The samples of the last minute; none before the minute is over, except for the `last` call."""
         present = list(rows)
-        began, self._minute = self._minute, wall // MINUTE
-        found = self._samples(gateway, present, began) if self._minute != began or last else []
         for row in present:
             if row.wants_more:
                 self._waited[row.kind, row.group] += 1
             if row.use > 0.0 or row.wants_more:
                 self._used.update(((row.kind, row.group), (row.kind, row.parent or row.group)))
-        return found
+        began, self._minute = self._minute, wall // MINUTE
+        return self._samples(gateway, present, began) if self._minute != began or last else []
 
     def _samples(self, gateway: str, rows: Iterable[GroupShareRow], minute: float) -> list[GroupSample]:
         waited, self._waited = self._waited, Counter()

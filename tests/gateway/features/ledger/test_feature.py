@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from gateway import clock
 from gateway.events import ConnectionRejected, UsageSample
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
 from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.groups import Group, GroupRule
 
 Written = Callable[[], list[dict[str, Any]]]
 
@@ -59,6 +62,19 @@ async def test_rejections_of_users_are_folded_apart(ledger: Ledger, written: Wri
         ledger.notify(rejection(reason="max_per_user", address="10.0.0.1", user=user))
     await ledger.flush()
     assert [(event["user"], event["count"]) for event in written()] == [("alice", 2), ("bob", 1)]
+
+
+async def test_rights_of_groups_are_written_at_exit(config: LedgerConfig, counters: Counters, written: Written) -> None:
+    root = Group("all", (), {"producer_byte_rate": 1_000.0})
+    team = Group("team", (GroupRule(user="alice"),), parent="all")
+    now = clock.monotonic()
+    engine = QuotaEngine(QuotaSettings((root.quota, team.quota), groups=(root, team)), now)
+    for bucket in engine.acquire_path("produce", "alice", "etl", now):
+        bucket.charge(500, now)
+    rows = engine.group_buckets.rows
+    Ledger(config, "weir-1", counters, UsageSampler(clock.wall()), engine.buckets, groups=rows).close()
+    rights = {event["group"]: (event.get("parent"), event["entitlement"]) for event in written() if event["type"] == "group"}
+    assert rights == {"all": (None, 1_000.0), "team": ("all", 1_000.0)}
 
 
 class Full:
