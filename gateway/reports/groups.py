@@ -100,8 +100,8 @@ REPORT = Report(
         "used_amount": f"{AMOUNTS}. A group has the use of all groups below it, so add up groups of one level only",
         "guarantee": "mean over the minutes with samples; 0 for none",
         "entitlement": "the part of the capacity that the group may use while all others want more; mean over the same minutes",
-        "lent_amount": "of each minute, the unused entitlement that groups with the same parent borrowed: unused x min(1, all"
-        " that they borrowed / all that they left unused)",
+        "lent_amount": "of each minute, the unused entitlement that groups with the same parent borrowed. It is unused x min(1,"
+        " all that they borrowed / all that they left unused)",
         "borrowed_amount": "of each minute, the use above the entitlement: max(0, use - entitlement x 60 s). The groups with"
         " the same parent lent it, and their parent borrowed the rest",
         "borrowed_minutes": "minutes with use above the entitlement",

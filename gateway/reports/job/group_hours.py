@@ -5,11 +5,12 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-GROUP_COLUMNS: Final = (
-    "kind string, group string, parent string, minutes bigint, amount double, guaranteed double, entitled double, lent double,"
-    " borrowed double, borrowed_minutes bigint, waited_seconds bigint, short_minutes bigint, throttled bigint,"
-    " throttle_ms bigint"
-)
+_TYPES: Final = {
+    "string": ("kind", "group", "parent"),
+    "bigint": ("minutes", "borrowed_minutes", "waited_seconds", "short_minutes", "throttled", "throttle_ms"),
+    "double": ("amount", "guaranteed", "entitled", "lent", "borrowed"),
+}
+GROUP_COLUMNS: Final = ", ".join(f"{name} {of}" for of, names in _TYPES.items() for name in names)
 """The schema, without `date` and `hour`."""
 
 SHORT_SECONDS: Final = 30
