@@ -11,6 +11,7 @@ from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.shadows import EngineWithShadows
 from protocol.cursor import LENGTH_BYTES
 from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.consumers import Consumers, fixed
 from tests.gateway.proxy.transcript import START, Transcript, gateway_address
 from tests.protocol import codec
 
@@ -170,3 +171,28 @@ def test_buckets_are_given_back_after_each_change():
     assert connections == {None: 1, "lane": 0, "team": 1}
     t.core.close(t.now)
     assert all(bucket.connections == 0 for bucket in t.engine.buckets())
+
+
+def simulate(*groups, replays):
+    """Ten tail readers and some replays over 60 s. Return the 99th percentile of the tail readers' pauses, and the use."""
+    simulation = Consumers(settings(*groups))
+    tails = [simulation.add(fixed(answer(1, 5, size=2_000)), thinks=lambda: 0.05, client_id="etl") for _ in range(10)]
+    readers = [simulation.add(fixed(answer(1, 5_000, size=100_000)), client_id="etl") for _ in range(replays)]
+    simulation.run(60.0)
+    times = [[*(when for when, _ in each.full), simulation.now] for each in tails]
+    pauses = sorted(late - early for each in times for early, late in pairwise(each))
+    rows = simulation.engine.snapshot(simulation.now)
+    use = {row.group: row.amount_total for row in rows if row.kind == "fetch" and row.group}
+    return pauses[len(pauses) * 99 // 100], use, sum(size for each in readers for _, size in each.full)
+
+
+def test_tail_readers_keep_their_latency_beside_replays():
+    def team(rate):
+        return Group("team", (GroupRule(client_id="etl"),), {"consumer_byte_rate": rate})
+
+    alone, _, _ = simulate(team(1_000_000), replays=0)
+    crowded, _, _ = simulate(team(1_000_000), replays=3)
+    apart, use, replayed = simulate(lane(rate=500_000), team(500_000), replays=3)
+    assert crowded > 2 * alone
+    assert apart == pytest.approx(alone, rel=0.1)
+    assert use["lane"] >= 0.99 * replayed
