@@ -22,33 +22,12 @@ LINE_HEADER: Final = "weir-line"
 """The header of a record in `ledger.topic`: `SOURCE-NUMBER`, where SOURCE is another one for each start of a gateway. Numbers
 of a source rise. Lines whose confirmation got lost are sent again: a number that is not above the last one was there before."""
 
-EXACT_SLOTS: Final = 32
-
 AT_BROKER: Final = " at broker "
 """Between the entity and the broker in `quota`. So a report compares the use at a broker with the limit of that broker."""
 
 
 class InvalidEventError(ValueError):
     """A line that is no event of this version; says why."""
-
-
-def throttle_slot(milliseconds: int) -> int:
-    """The histogram slot of a throttle time: exact below 32 ms, above that 16 slots to each doubling (6.25 % wide).
-
-    Log-linear as in HdrHistogram, in whole numbers only, so that folded events of any number of gateways add up.
-    """
-    if milliseconds < EXACT_SLOTS:
-        return max(0, milliseconds)
-    shift = milliseconds.bit_length() - 5
-    return (shift << 4) + (milliseconds >> shift)
-
-
-def slot_upper_ms(slot: int) -> int:
-    """The longest throttle time (ms) that falls into a slot."""
-    if slot < EXACT_SLOTS:
-        return slot
-    shift = (slot >> 4) - 1
-    return ((slot - (shift << 4) + 1) << shift) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,10 @@ from gateway.events import (
     ThrottleEvent,
     UsageSample,
     from_line,
-    slot_upper_ms,
-    throttle_slot,
     to_line,
 )
 from gateway.ledger_paths import file_name, in_progress_name, partition
+from gateway.throttle_slots import slot_upper_ms, throttle_slot
 
 VALUES = {
     int: st.integers(-(2**62), 2**62),

@@ -3,12 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from gateway.events import ThrottleEvent, throttle_slot
+from gateway.events import ThrottleEvent
 from gateway.features.ledger.usage import quota_of
 from gateway.proxy.wire import NO_API, Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
 from gateway.quotas.shadows import ShadowBucket
+from gateway.throttle_slots import throttle_slot
 from protocol.api_keys import APIS, ApiKey
 
 VOLUME = "volume"

@@ -1,6 +1,6 @@
 """Spark columns that several reports use: times, ratios, counts, and log-linear histograms.
 
-The histograms have the slots of `gateway.events.throttle_slot`. Their counts can be added over hours and gateways.
+The histograms have the slots of `gateway.throttle_slots`. Their counts can be added over hours and gateways.
 """
 
 from collections.abc import Mapping, Sequence

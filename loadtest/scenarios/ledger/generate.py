@@ -17,10 +17,10 @@ from gateway.events import (
     QuotaChanged,
     TopicRejected,
     VolumeStateChanged,
-    throttle_slot,
     to_line,
 )
 from gateway.ledger_paths import file_name, partition
+from gateway.throttle_slots import throttle_slot
 from loadtest.scenarios.ledger.files import write_lines
 
 KINDS = ("produce", "fetch", "controller_mutation")

@@ -21,8 +21,8 @@ from gateway.events import (
     TopicRejected,
     UsageSample,
     VolumeStateChanged,
-    throttle_slot,
 )
+from gateway.throttle_slots import throttle_slot
 
 HOUR, MINUTE, SECOND = 3_600_000, 60_000, 1000
 START = int(dt.datetime(2026, 11, 20, 22, tzinfo=dt.UTC).timestamp()) * 1000

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.events import UsageSample, slot_upper_ms, throttle_slot
+from gateway.events import UsageSample
 from gateway.ledger_paths import partition
+from gateway.throttle_slots import slot_upper_ms, throttle_slot
 from loadtest.scenarios.ledger.files import write_events
 from loadtest.testkit.spark_cluster import SparkCluster
 from tests.gateway.reports.conftest import SPARK, Run

@@ -2,12 +2,12 @@
 
 import pytest
 
-from gateway.events import throttle_slot
 from gateway.features.ledger.fold import MAX_FOLDS, ThrottleFolds
 from gateway.proxy.wire import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.throttle_slots import throttle_slot
 from protocol.api_keys import ApiKey
 
 NOW, WALL = 1_000.0, 1_767_225_600.0
