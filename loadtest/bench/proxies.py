@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from loadtest.testkit.certificates import LOOPBACK, Authority, Files
 from loadtest.testkit.compiled_build import BUILD, build_of, compiled_build
@@ -20,6 +20,7 @@ from loadtest.testkit.kafka import free_port, free_port_range, spawn, stop
 from loadtest.testkit.paths import CHECKOUT
 
 _PLENTY = 10**12
+_LIMITS: Final = {"producer_byte_rate": _PLENTY, "consumer_byte_rate": _PLENTY}
 _START_SECONDS = 10.0
 _SCRAPE_SECONDS = 1.0
 _KROXYLICIOUS_NODES = 3
@@ -159,15 +160,35 @@ class WeirObserved(Weir):
                 gateway.get("/metrics")
 
 
+class WeirGroup(Weir):
+    """Weir with the clients in a group, to measure its cost."""
+
+    about = "the same, with the clients in a group with ceilings"
+    groups: ClassVar[tuple[dict[str, Any], ...]] = ({"name": "bench", "match": [{"client-id": "bench"}], **_LIMITS},)
+
+    def sections(self, directory: Path) -> dict[str, Any]:  # noqa: ARG002
+        return {"quotas": {"entities": quota_rows(), "groups": [*self.groups]}}
+
+
+class WeirTree(WeirGroup):
+    """Weir with the clients two levels deep in a tree of groups."""
+
+    about = "the same, with the clients in a group that shares a capacity with another one"
+    groups = (
+        {"name": "whole", **_LIMITS},
+        {"name": "bench", "parent": "whole", "match": [{"client-id": "bench"}], **{key: {"weight": 3} for key in _LIMITS}},
+        {"name": "others", "parent": "whole", "match": [{"client-id": "app-*"}], **{key: {"weight": 1} for key in _LIMITS}},
+    )
+
+
 def quota_rows() -> list[dict[str, Any]]:
     """Rows for the bench's client, matched by client-id at the last level but one, and for many other clients."""
-    limits = {"producer_byte_rate": _PLENTY, "consumer_byte_rate": _PLENTY}
-    others = [{"user": f"user-{n}", "client-id": f"app-{n}", **limits} for n in range(20)]
-    others += [{"user": f"user-{n}", "client-id": "<default>", **limits} for n in range(20)]
-    others += [{"user": f"user-{n}", **limits} for n in range(20)]
-    others += [{"client-id": f"app-{n}", **limits} for n in range(20)]
-    others += [{"user": "<default>", "client-id": f"app-{n}", **limits} for n in range(20)]
-    return [*others, {"client-id": "bench", **limits}, {"client-id": "<default>", **limits}]
+    others = [{"user": f"user-{n}", "client-id": f"app-{n}", **_LIMITS} for n in range(20)]
+    others += [{"user": f"user-{n}", "client-id": "<default>", **_LIMITS} for n in range(20)]
+    others += [{"user": f"user-{n}", **_LIMITS} for n in range(20)]
+    others += [{"client-id": f"app-{n}", **_LIMITS} for n in range(20)]
+    others += [{"user": "<default>", "client-id": f"app-{n}", **_LIMITS} for n in range(20)]
+    return [*others, {"client-id": "bench", **_LIMITS}, {"client-id": "<default>", **_LIMITS}]
 
 
 class Spawned(Way):
@@ -290,6 +311,8 @@ WAYS: dict[str, type[Way]] = {
     "weir": Weir,
     "weir-before": WeirBefore,
     "weir-observed": WeirObserved,
+    "weir-group": WeirGroup,
+    "weir-tree": WeirTree,
     "haproxy": HAProxy,
     "haproxy-64k": HAProxyBigBuffers,
     "haproxy-splice": HAProxySplice,

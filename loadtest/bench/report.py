@@ -14,7 +14,7 @@ from loadtest.bench.proxies import WAYS
 from loadtest.bench.rounds import PACED_RATE, PACED_SIZE, Cell, Measured, Samples
 
 BASE = "haproxy"
-PLAIN, OBSERVED = "weir", "weir-observed"
+PLAIN = "weir"
 _TLS = (
     "Clients connect with TLS 1.3 (with OpenSSL's own choice of a cipher), and the proxy terminates it. All proxies have "
     "the same certificate. "
@@ -91,9 +91,10 @@ def grids(measured: Measured) -> list[Grid]:
     found = []
     if produce and BASE in proxies:
         found += [_ratios_by_size(produce, proxies), _ratios(produce, proxies)]
-    if produce and {PLAIN, OBSERVED} <= set(proxies):
-        title = "Cost of ledger and metrics: CPU per Produce request, as a multiple of Weir's without them"
-        found.append(_ratios_by_size(produce, (OBSERVED,), PLAIN, title))
+    variants = [name for name in proxies if name.startswith(f"{PLAIN}-")]
+    if produce and PLAIN in proxies and variants:
+        title = "Other settings of Weir: CPU per Produce request, as a multiple of Weir's"
+        found.append(_ratios_by_size(produce, variants, PLAIN, title))
     if produce:
         found.append(_absolute("Proxy CPU per Produce request, us (this machine, this day)", produce, proxies, 1.0))
         found.append(_throughput(produce, measured.ways))

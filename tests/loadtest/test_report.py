@@ -33,8 +33,8 @@ def test_sizes_have_names() -> None:
     assert [size_name(size) for size in (100, 1024, 16384, 1048576)] == ["100 B", "1 KiB", "16 KiB", "1 MiB"]
 
 
-def test_cost_of_observing_has_its_own_table() -> None:
+def test_costs_of_settings_have_their_own_table() -> None:
     cell = Cell("produce", 100, 8, 1)
     samples = {**SAMPLES, "weir-observed": [sample(0.18 * SLOW_ROUND), sample(0.15 * QUICK_ROUND), sample(0.33)]}
     *_, cost, _absolute, _throughput = grids(Measured(["weir", "weir-observed", "haproxy"], {}, {cell: samples}, {}))
-    assert (cost.rows, "ledger and metrics" in cost.title) == ([("100 B", "1.10")], True)
+    assert (cost.rows, "Other settings" in cost.title) == ([("100 B", "1.10")], True)
