@@ -23,7 +23,7 @@ class Share:
 
 
 def fill(capacity: float, wants: list[float], firsts: list[float], weights: list[float]) -> list[float]:
-    """Divide `capacity`: everybody gets its part of `firsts`, which is at most its want, and the rest goes by weight.
+    """Divide `capacity`: first each group gets its `firsts`, then weights divide the rest. No `firsts` exceed a want.
 
     A part that somebody does not want goes to the others. If the capacity is too small for all `firsts`, they are cut in
     proportion.

@@ -1,7 +1,7 @@
 """Shadow limits: measured like quotas beside the real ones, and never enforced.
 
 They show how often a limit would have throttled its clients, and for how long. Each throttle is counted as if the client had
-waited for it (`StretchedMeter`). docs/decisions/029 has the meaning of the figures.
+waited for it (`StretchedMeter`). docs/decisions/030-shadow-limits.md explains the figures.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set

@@ -22,7 +22,7 @@ SESSION_SECONDS = 6
 PARTITIONS = 2
 FLOODS = 60
 HEARTBEATS = 8
-"""Two members send these in about 8 s, which is longer than their session timeout."""
+"""Two members send these in about 8 s. Their session timeout is shorter."""
 
 
 def limited(rate: int) -> dict[str, Any]:

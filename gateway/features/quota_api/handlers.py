@@ -58,7 +58,7 @@ class DescribeClientQuotas:
     """Merges Weir's quotas with the broker's quotas of other keys. The client gets an error of the broker unchanged.
 
     The broker gets the request as one of Weir's own, and the client's next request waits for the answer. So a connection has at
-    most one description at a time, which may be a thousand times as long as the request.
+    most one description at a time. A description may be a thousand times as long as its request.
     """
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
