@@ -142,10 +142,16 @@ class _Numbers(NamedTuple):
 _Weight = Annotated[float, Field(ge=0.001, le=1_000_000)]
 
 
+def _amount(kind: QuotaKind) -> tuple[Any, str, str]:
+    """The type of a limit, its unit, and the beginning of its description."""
+    words = kind.description.replace("the entity", "all members together")
+    unit = kind.unit.name + (" per second" if kind.per_second else "")
+    return Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], unit, f"{words[:1].upper()}{words[1:]}"
+
+
 def _numbers(kind: QuotaKind) -> tuple[object, object]:
     """The type and the description of a kind's key: a number, or a table with some of the keys of `_Numbers`."""
-    unit = kind.unit.name + (" per second" if kind.per_second else "")
-    number: Any = Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)]
+    number, unit, words = _amount(kind)
     amount: Any = Annotated[number | None, BeforeValidator(_given)]
     keys: Any = {
         "guarantee": (
@@ -178,18 +184,15 @@ def _numbers(kind: QuotaKind) -> tuple[object, object]:
             )
         return found
 
-    words = kind.description.replace("the entity", "all members together")
-    words = f"{words[:1].upper()}{words[1:]}: a ceiling, or a table with some of `guarantee`, `ceiling` and `weight`."
+    words += ": a ceiling, or a table with some of `guarantee`, `ceiling` and `weight`."
     numbers = Annotated[Any, PlainValidator(validated, json_schema_input_type=number | table)]
     return numbers, described(words, None, unit=unit, absent="no limit")
 
 
 def _ceiling(kind: QuotaKind) -> tuple[object, object]:
     """The type and the description of a kind's key in `shadow`."""
-    number: Any = Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)]
-    words = kind.description.replace("the entity", "all members together")
-    unit = kind.unit.name + (" per second" if kind.per_second else "")
-    return number, described(f"{words[:1].upper()}{words[1:]}.", None, unit=unit, absent="no limit")
+    number, unit, words = _amount(kind)
+    return number, described(f"{words}.", None, unit=unit, absent="no limit")
 
 
 _FETCH: Final = FETCH.config_key
@@ -265,12 +268,18 @@ def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
                 )
 
 
-def _unlimited_lanes(groups: Sequence[Group]) -> Iterator[str]:
-    """One line for each rule for consumers that catch up whose group does not limit consumers."""
+def _lines(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """Each group, and then the groups above it, the lowest first."""
     by_name = {group.name: group for group in groups}
     parents = {group.name: group.parent for group in groups}
-    for index, group in enumerate(groups):
-        line = [by_name[name] for name in lineage(group.name, parents)]
+    for group in groups:
+        yield [by_name[name] for name in lineage(group.name, parents)]
+
+
+def _unlimited_lanes(groups: Sequence[Group]) -> Iterator[str]:
+    """One line for each rule for consumers that catch up whose group does not limit consumers."""
+    for index, line in enumerate(_lines(groups)):
+        group = line[0]
         limited = {key for each in line for key in {**each.limits, **each.shadow}}
         if _FETCH in limited or not limited:
             continue  # a group without any limit has a warning of its own
@@ -284,16 +293,13 @@ def _unlimited_lanes(groups: Sequence[Group]) -> Iterator[str]:
 
 def _unused_numbers(groups: Sequence[Group]) -> Iterator[str]:
     """One line for each guarantee and weight without effect, because no group above has a ceiling to divide."""
-    by_name = {group.name: group for group in groups}
-    parents = {group.name: group.parent for group in groups}
-    for index, group in enumerate(groups):
-        above = lineage(group.name, parents)[1:]
+    for index, (group, *above) in enumerate(_lines(groups)):
         for key in {**group.guarantees, **group.weights}:
-            if not any(key in by_name[name].limits for name in above):
+            if not any(key in each.limits for each in above):
                 names = " and ".join(
                     name for name, numbers in (("guarantee", group.guarantees), ("weight", group.weights)) if key in numbers
                 )
-                ancestor = f"give {above[-1]} a ceiling" if above else "give the group a parent with a ceiling"
+                ancestor = f"give {above[-1].name} a ceiling" if above else "give the group a parent with a ceiling"
                 yield (
                     f"quotas.groups[{index}].{key}: no group above {group.name} has a ceiling of {key} to divide, so {names}"
                     f" has no effect — {ancestor}"

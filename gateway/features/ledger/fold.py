@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gateway.events import ThrottleEvent
-from gateway.features.ledger.usage import quota_of
+from gateway.features.ledger.minute_sampler import quota_of
 from gateway.proxy.wire import NO_API, Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gateway.events import GroupSample
-from gateway.features.ledger.usage import MAX_SAMPLES, MINUTE
+from gateway.features.ledger.minute_sampler import MAX_SAMPLES, MINUTE
 from gateway.quotas.group_buckets import GroupShareRow
 
 

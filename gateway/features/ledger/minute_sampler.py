@@ -1,0 +1,86 @@
+"""Samples the buckets of an engine once a minute."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from itertools import chain
+from typing import Generic, TypeVar
+
+from gateway.events import AT_BROKER
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.entity import Resolution
+
+MINUTE = 60.0
+MAX_SAMPLES = 10_000
+
+Totals = tuple[int, int, float, int]
+_UNUSED: Totals = (0, 0, 0.0, 0)
+SampleT = TypeVar("SampleT")
+
+
+def quota_of(resolution: Resolution) -> str | None:
+    """The field `quota` of an event."""
+    if resolution.entity is None:
+        return None
+    broker = resolution.tags.broker_text
+    return str(resolution.entity) + (AT_BROKER + broker if broker else "")
+
+
+class MinuteSampler(ABC, Generic[SampleT]):
+    """Remembers the totals of each bucket at the last sample. `wall` is in seconds since the epoch.
+
+    `dropped` counts samples and buckets beyond `MAX_SAMPLES`.
+    """
+
+    def __init__(self, wall: float) -> None:
+        self._minute = wall // MINUTE
+        self._seen: dict[Bucket, Totals] = {}
+        self._forgotten: list[Bucket] = []
+        self.dropped = 0
+
+    @abstractmethod
+    def _totals(self, bucket: Bucket) -> Totals:
+        """Totals that only rise. The first is the amount, the last one the active seconds."""
+
+    @abstractmethod
+    def _is_idle(self, before: Totals, now: Totals) -> bool:
+        """True if the minute has no sample."""
+
+    @abstractmethod
+    def _sample(self, gateway: str, time_ms: int, bucket: Bucket, before: Totals, now: Totals) -> SampleT: ...
+
+    def forgotten(self, bucket: Bucket) -> None:
+        """Keep a bucket that the engine drops, so that the next `take` samples its use since the last minute."""
+        if bucket.amount_total == self._seen.get(bucket, _UNUSED)[0]:
+            return
+        if len(self._forgotten) >= MAX_SAMPLES:
+            self.dropped += 1
+        else:
+            self._forgotten.append(bucket)
+
+    def take(self, gateway: str, buckets: Iterable[Bucket], wall: float, *, last: bool = False) -> list[SampleT]:
+        """The samples of the last minute; none before the minute is over, except for the `last` call."""
+        minute = wall // MINUTE
+        if minute == self._minute and not last:
+            return []
+        began, self._minute = self._minute, minute
+        seen: dict[Bucket, Totals] = {}
+        forgotten, self._forgotten = self._forgotten, []
+        samples: list[SampleT] = []
+        for bucket in chain(buckets, forgotten):
+            before = self._seen.get(bucket, _UNUSED)
+            seen[bucket] = now = self._totals(bucket)
+            if self._is_idle(before, now):
+                continue
+            if len(samples) >= MAX_SAMPLES:
+                self.dropped += 1
+                continue
+            samples.append(self._sample(gateway, int(began * MINUTE * 1000), bucket, before, now))
+        for bucket in forgotten:
+            del seen[bucket]
+        self._seen = seen
+        return samples
+
+
+def active_seconds(before: Totals, now: Totals) -> int:
+    """From 1 to 60. A bucket counts a second at its next tick, so the first use may not be counted yet."""
+    return min(int(MINUTE), max(1, now[-1] - before[-1]))
