@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.document import Document
@@ -143,10 +143,10 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
     """Upstream addresses that are the gateway's own."""
     upstream = data.get("upstream")
     servers = upstream.get("bootstrap_servers") if isinstance(upstream, Mapping) else None
-    if _valid({"bootstrap_servers": servers}, UpstreamConfig) is None:
+    valid = _valid({"bootstrap_servers": servers}, UpstreamConfig)
+    if valid is None:
         return
-    for position, text in enumerate(servers or ()):
-        server = TypeAdapter(Server).validate_python(text)
+    for position, (text, server) in enumerate(zip(servers or (), valid.bootstrap_servers, strict=True)):
         for index, listener in listeners:
             hosts = {listener.host, listener.advertised_host}
             if server.port == listener.bootstrap_port and server.host.replace("localhost", "127.0.0.1") in hosts:

@@ -56,9 +56,9 @@ class QuotaEngine:
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets
-        self._policies = {
-            name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
-        }
+        windows = {name: settings.window_of(kind) for name, kind in KINDS.items()}
+        policies = {window: Policy(settings.enforce, window, now) for window in windows.values()}
+        self._policies = {name: policies[window] for name, window in windows.items()}
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
         self.groups = GroupTable(settings.groups)
@@ -227,11 +227,11 @@ class QuotaEngine:
             self.groups = GroupTable(settings.groups)
         if settings.by_broker != before.by_broker:
             self._drop_misplaced()
+        self._follow_windows(now)
         for name, kind in KINDS.items():
+            if not self._buckets[name]:
+                continue
             metering, after = before.metering_of(kind), settings.metering_of(kind)
-            self._policies[name].enforce = settings.enforce
-            if after.window != metering.window:
-                self._change_window(name, after.window, now)
             changed = self._table.changed(kind.config_key, old)
             for bucket in self._buckets_of(name, changed) if after == metering else self._buckets[name].values():
                 if bucket.resolution.tags.group is None:
@@ -276,15 +276,17 @@ class QuotaEngine:
 
     def tick_in_parts(self, now: float) -> Iterator[None]:
         """A tick that yields after each `TOGETHER` buckets, so that the caller can serve clients in between."""
+        for policy in set(self._policies.values()):
+            policy.tick(now)
         for name, buckets in self._buckets.items():
-            marking = self._policies[name].tick(now)
+            if not buckets and name not in self._rests:
+                continue
+            marking = self._policies[name].marking
             crowded = len(buckets) > self.max_buckets // 2
             idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
             slots = self._labelled[name]
             rest = UnnamedBuckets()
             every = list(buckets.values())
-            if not every and name not in self._rests:
-                continue
             for start in range(0, len(every), TOGETHER):
                 for bucket in every[start : start + TOGETHER]:
                     bucket.tick(now, marking=marking)
@@ -391,9 +393,17 @@ class QuotaEngine:
         if not keeps_use:
             precharge(bucket.meter, bucket.used_lately(), now)
 
-    def _change_window(self, kind: str, window: Window, now: float) -> None:
-        before = self._policies[kind]
-        policy = self._policies[kind] = Policy(before.enforce, window, now)
-        kept = policy.follow(before, now)
-        for bucket in self._buckets[kind].values():
-            bucket.rebind(policy, kept)
+    def _follow_windows(self, now: float) -> None:
+        """Give the kinds of each changed window a policy that continues the moments of the one before."""
+        changed: dict[tuple[Policy, Window], tuple[Policy, list[int]]] = {}
+        for name, kind in KINDS.items():
+            before, window = self._policies[name], self.settings.window_of(kind)
+            before.enforce = self.settings.enforce
+            if window == before.window:
+                continue
+            if (before, window) not in changed:
+                policy = Policy(self.settings.enforce, window, now)
+                changed[before, window] = policy, policy.follow(before, now)
+            self._policies[name], kept = changed[before, window]
+            for bucket in self._buckets[name].values():
+                bucket.rebind(self._policies[name], kept)

@@ -15,16 +15,17 @@ MAX_MARKS: Final = 121
 
 
 class Policy:
-    """The settings of one kind, and the moments at which its buckets mark their totals.
+    """The settings of the kinds with one quota window, and the moments at which their buckets mark their totals.
 
     The moments are a ring; `newest` is the place of the last one. They cover the quota window. In a window of more than
-    `MAX_MARKS` seconds they are several ticks apart.
+    `MAX_MARKS` seconds they are several ticks apart. `marking` is True if each bucket has to mark its total at the present tick.
     """
 
-    __slots__ = ("_ticks", "_ticks_a_mark", "_window_seconds", "enforce", "newest", "span", "times")
+    __slots__ = ("_ticks", "_ticks_a_mark", "_window_seconds", "enforce", "marking", "newest", "span", "times", "window")
 
     def __init__(self, enforce: bool, window: Window, now: float) -> None:
         self.enforce = enforce
+        self.window = window
         self._window_seconds = window.samples * window.seconds
         self._ticks_a_mark = max(ceil(self._window_seconds / MAX_MARKS), 1)
         self._ticks = 0
@@ -32,19 +33,19 @@ class Policy:
         self.span = float((marks - 1) * self._ticks_a_mark)
         self.times = [now] * marks
         self.newest = 0
+        self.marking = False
 
     @property
     def oldest(self) -> int:
         return (self.newest + 1) % len(self.times)
 
-    def tick(self, now: float) -> bool:
-        """To be called once a second. True: each bucket has to mark its total now, at `newest`."""
+    def tick(self, now: float) -> None:
+        """To be called once a second, before the buckets mark their totals at `newest`."""
         self._ticks = (self._ticks + 1) % self._ticks_a_mark
-        if self._ticks:
-            return False
-        self.newest = self.oldest
-        self.times[self.newest] = now
-        return True
+        self.marking = self._ticks == 0
+        if self.marking:
+            self.newest = self.oldest
+            self.times[self.newest] = now
 
     def follow(self, before: "Policy", now: float) -> list[int]:
         """Take over the moments of another policy that lie in this window. Returns the place that each had there."""

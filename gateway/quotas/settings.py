@@ -35,6 +35,10 @@ class QuotaSettings:
     groups: tuple[Group, ...] = ()
     by_broker: bool = False
 
+    def window_of(self, kind: QuotaKind) -> Window:
+        own = self.metering.get(kind.name)
+        return self.window if own is None else own.window
+
     def metering_of(self, kind: QuotaKind) -> Metering:
         """The metering of a kind. A kind without the common algorithm has its own default algorithm."""
         own = self.metering.get(kind.name)

@@ -44,9 +44,14 @@ def is_client_kind(name: str) -> bool:
     return name in KINDS and "ip" not in KINDS[name].entity_types
 
 
+_REQUEST_KINDS = {
+    api: [kind for kind in KINDS.values() if kind.charge is not None and kind.charge.has_figure_for(api)] for api in ApiKey
+}
+
+
 def request_kinds(api: ApiKey) -> list[QuotaKind]:
     """The kinds that charge a figure for each request of an API."""
-    return [kind for kind in KINDS.values() if kind.charge is not None and kind.charge.has_figure_for(api)]
+    return _REQUEST_KINDS[api]
 
 
 REQUEST_KEYS = frozenset(
