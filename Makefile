@@ -53,7 +53,7 @@ hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
 simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: SEEDS=1000 from FIRST=0 on
-	@$(BIN)/python -m loadtest.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
+	@$(BIN)/python -m loadtest.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0) $(addprefix --progress ,$(PROGRESS))
 
 lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture and the check for plain English
 	$(LINT)

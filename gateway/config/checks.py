@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.document import Document
-from gateway.config.endpoints import Server, is_wildcard
+from gateway.config.endpoints import is_wildcard
 from gateway.config.entities import entity_quota
 from gateway.config.explain import aliases, problem, without_indexes
 from gateway.config.group_checks import tree_problems

@@ -18,7 +18,7 @@ class Policy:
     """The settings of the kinds with one quota window, and the moments at which their buckets mark their totals.
 
     The moments are a ring; `newest` is the place of the last one. They cover the quota window. In a window of more than
-    `MAX_MARKS` seconds they are several ticks apart. `marking` is True if each bucket has to mark its total at the present tick.
+    `MAX_MARKS` seconds they are several ticks apart. `marking` is True if buckets have to mark their totals at this tick.
     """
 
     __slots__ = ("_ticks", "_ticks_a_mark", "_window_seconds", "enforce", "marking", "newest", "span", "times", "window")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway.app import Gateway
-from gateway.config.load import parse_config
 from gateway.drain import Stopping
 from gateway.proxy.connection import Session
 from loadtest.simulation.brokers import PORT, Cluster
 from loadtest.simulation.kafka_messages import CLIENT_IDS
 from loadtest.simulation.network import Network
 from loadtest.simulation.plan import Plan, Settings
+from loadtest.simulation.surroundings import parsed
 from loadtest.simulation.transports import SimulatedTransport
 from loadtest.simulation.upstream_tap import Forwarded, UpstreamTap
 from loadtest.simulation.virtual_loop import Process, VirtualLoop
@@ -84,7 +84,7 @@ class GatewayHost:
         process.run(self._start, process)
 
     def _start(self, process: Process) -> None:
-        config = parse_config(config_text(self._plan, self.settings, self.host), source=str(self._path))
+        config = parsed(config_text(self._plan, self.settings, self.host))
         gateway = Gateway(self._path, config)
         incarnation = Incarnation(process, gateway, Stopping(), self._plan.drain_seconds)
         gateway._parts.engine._on_forgotten = incarnation.forgotten.append

@@ -8,11 +8,14 @@ import random
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from gateway.cluster.brokers import Address
+from gateway.config.load import parse_config
+from gateway.config.model import WeirConfig
 from loadtest.simulation.network import Network, Verdicts
 from loadtest.simulation.own_connections import OwnTopics
 from loadtest.simulation.virtual_loop import PROCESS, VirtualLoop
@@ -54,6 +57,12 @@ class _Errors(logging.Handler):
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]!r}"
         self._verdicts.fail("error in the log", text)
+
+
+@lru_cache(maxsize=2_000)
+def parsed(text: str) -> WeirConfig:
+    """The config of a file's text. Gateways parse the same text at each start and reload. Raises ConfigError."""
+    return parse_config(text, source="weir.yaml")
 
 
 async def _watch(*_: object, **__: object) -> AsyncIterator[set[Any]]:
@@ -100,6 +109,7 @@ def surroundings(loop: VirtualLoop, network: Network, own: OwnTopics, verdicts: 
         "gateway.cluster.client.create_conn": own.connect,
         "gateway.cluster.discovery.sasl_mechanisms": mechanisms,
         "gateway.config.reload.awatch": _watch,
+        "gateway.config.reload.parse_config": lambda text, **_: parsed(text),
         "gateway.config.reload.signal": SimpleNamespace(SIGHUP=signal.SIGHUP, SIG_IGN=None, signal=lambda *_: None),
         "gateway.app.AdminServer": _NoAdminServer,
         "secrets.token_hex": lambda size: f"{chance.getrandbits(8 * size):0{2 * size}x}",

@@ -6,6 +6,7 @@ Every callback belongs to a simulated process, by its context. The loop drops th
 import asyncio
 import heapq
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
@@ -61,6 +62,30 @@ class ConnectionMaker(Protocol):
     def remove_reader(self, fd: int) -> bool: ...
 
 
+class VirtualHandle:
+    """A callback that is ready or waits for its time: an `asyncio.TimerHandle` without what this loop does not need."""
+
+    __slots__ = ("args", "callback", "context", "due")
+
+    def __init__(
+        self, callback: Callable[..., object] | None, args: tuple[Any, ...], context: Context | None, due: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.due = due
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self.due
+
+
 class VirtualTask(asyncio.Task[Any]):
     """A task with a hash that does not depend on its address: asyncio iterates over sets of tasks."""
 
@@ -84,6 +109,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = BEGIN
         self._numbers = count()
+        self._timers: list[tuple[float, int, VirtualHandle]] = []
         self.turns = 0
         self.tasks: list[VirtualTask] = []
         self.revives_dead = False
@@ -99,36 +125,49 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.tasks.append(task)
         return task
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> VirtualHandle:
+        handle = VirtualHandle(callback, args, context, self._now)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> VirtualHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> VirtualHandle:
+        """Timers of one moment go off in the order of these calls, as uvloop's do."""
+        handle = VirtualHandle(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
+
     def _run_once(self) -> None:
-        ready: Any = self._ready  # type: ignore[attr-defined]
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        ready: deque[VirtualHandle] = self._ready  # type: ignore[attr-defined]
+        timers = self._timers
         self.turns += 1
-        while scheduled and scheduled[0].cancelled():
-            self._forget(heapq.heappop(scheduled))
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
         if not ready:
-            if not scheduled:
+            if not timers:
                 raise DeadlockError
-            self._now = max(self._now, scheduled[0].when())
-        while scheduled and scheduled[0].when() <= self._now:
-            handle = heapq.heappop(scheduled)
-            self._forget(handle)
-            if not handle.cancelled():
-                ready.append(handle)
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
+            callback = handle.callback
+            if callback is None:
                 continue
-            process = handle._context.get(PROCESS)
+            process = handle.context.get(PROCESS)
             if process is None or process.alive or self.revives_dead:
-                handle._run()
-
-    def _forget(self, handle: asyncio.TimerHandle) -> None:
-        handle._scheduled = False  # type: ignore[attr-defined]
-        if handle.cancelled():
-            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._timer_cancelled_count += 1  # type: ignore[attr-defined]
+                try:
+                    handle.context.run(callback, *handle.args)
+                except Exception as error:
+                    self.call_exception_handler({"message": f"Exception in {callback}", "exception": error})
 
     def _write_to_self(self) -> None:
         """No other thread has to wake this loop."""
@@ -149,6 +188,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # it counts as seen
+            asyncio._unregister_task(task)
         self.tasks.clear()
         self.close()
 
