@@ -249,6 +249,42 @@ def config_with_quotas(gateway: Weir, cluster: KafkaCluster, capsys) -> None:
     gateway.write_config(gateway.config)
 
 
+def test_figures_of_single_brokers_move_unchanged(
+    kafka3: KafkaCluster, quotas: Mapping[Entity, Mapping[str, float]], tmp_path: Path, capsys
+) -> None:
+    """`quotas.scope: broker`, with the brokers' own figures on both sides."""
+    gateway, saved = weir_config(tmp_path, kafka3), tmp_path / "restore.json"
+    alice, scope = (("user", "alice"),), {"scope": "broker"}
+    gateway.config["quotas"] = scope
+    gateway.write_config(gateway.config)
+    comments, section = imported(capsys, gateway, kafka3)
+    assert "17 added, 0 changed, 0 the same, 0 only in the config" in comments
+    assert "The figures stay the same." in comments
+    figures = {key: value for key, value in quotas[alice].items() if key != "request_percentage"}
+    assert {"user": "alice", **figures} in section["entities"]
+
+    gateway.config["quotas"] = section  # without the scope, each figure is a third of the brokers' together
+    gateway.write_config(gateway.config)
+    assert "0 added, 15 changed, 2 the same" in imported(capsys, gateway, kafka3)[0]
+    gateway.config["quotas"] = {**scope, "entities": [dict(row) for row in section["entities"]]}
+    gateway.write_config(gateway.config)
+    assert "17 the same" in imported(capsys, gateway, kafka3)[0]
+
+    arguments = ["--config", str(gateway.config_file), "--restore-file", str(saved), "--yes"]
+    first = next(row for row in gateway.config["quotas"]["entities"] if row.get("user") == "alice")
+    first["producer_byte_rate"] += 1
+    gateway.write_config(gateway.config)
+    code, _, why = run(capsys, "lift", *arguments)
+    assert (code, saved.exists()) == (1, False)
+    assert "allows 1000001, and the brokers allow 1000000 (1000000 at each broker) — lower it" in why
+    first["producer_byte_rate"] -= 1
+    gateway.write_config(gateway.config)
+    assert run(capsys, "lift", *arguments)[0] == 0
+    assert sum(map(len, described(kafka3.bootstrap_servers).values())) == sum(STAY.values())
+    assert run(capsys, "restore", str(saved))[0] == 0
+    everywhere(kafka3, quotas)
+
+
 def test_restore_refuses_quotas_that_were_changed_since(
     kafka3: KafkaCluster, quotas: Mapping[Entity, Mapping[str, float]], tmp_path: Path, capsys
 ) -> None:

@@ -21,6 +21,7 @@ from tests.weir_process import Weir, wait_until
 pytestmark = pytest.mark.broker
 
 DESCRIBE, ALTER, PRODUCE = ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.PRODUCE
+METADATA = ApiKey.METADATA
 TOOL = Path(__file__).with_name("ConfigTool.java")
 ADMIN = {"quota_admins": ["User:ANONYMOUS"]}
 
@@ -254,6 +255,36 @@ def test_quota_applies_at_once_and_survives_a_kill(cluster: KafkaCluster, tmp_pa
             assert describe(admin) == {"client-id=etl": {"producer_byte_rate": 100_000_000.0}}
             assert produce(client, topic) == 0
             assert row(gateway, "etl")["source"] == "file"
+
+
+def test_request_rate_of_one_api_applies_at_once(cluster: KafkaCluster, tmp_path: Path) -> None:
+    config = ADMIN | {"quotas": {"window": {"samples": 2, "seconds": 1}}}
+    key = "request_rates.Metadata"
+    with (
+        Weir(tmp_path, cluster.bootstrap_servers, config) as gateway,
+        RequestClient(gateway.bootstrap_servers, "scraper") as client,
+        RequestClient(gateway.bootstrap_servers) as admin,
+    ):
+
+        def throttle_times() -> list[int]:
+            return [client.ask(METADATA, 9, {"topics": []})["throttle_time_ms"] for _ in range(3)]
+
+        assert throttle_times() == [0, 0, 0]
+        assert alter(admin, parts(client_id="scraper"), **{key: 2.0})["error_code"] == 0
+        assert describe(admin) == {"client-id=scraper": {key: 2.0}}
+        assert 0 < throttle_times()[-1] <= 500
+        (found,) = [each for each in gateway.api("quotas")["rows"] if each["kind"] == "request_rate.Metadata"]
+        assert (found["limit"], found["source"], found["amount_total"]) == (2.0, "api", 3)
+
+        for wrong, remedy in (
+            ("request_rates.metadata", "did you mean request_rates.Metadata?"),
+            (f"shadow.{key}", "config file"),
+        ):
+            refused = alter(admin, parts(client_id="scraper"), **{wrong: 1.0})
+            assert refused["error_code"] == 42
+            assert remedy in refused["error_message"]
+        assert alter(admin, parts(client_id="scraper"), **{key: None})["error_code"] == 0
+        assert throttle_times() == [0, 0, 0]
 
 
 def test_client_that_is_no_admin_is_refused_until_reload(cluster: KafkaCluster, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from gateway.alterations import INVALID_REQUEST, NONE, Alteration, Change, Parts
 from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
+from gateway.quotas.kinds.request_rates import BY_API, refusal
+from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 from protocol.bodies.client_quotas import (
     MATCH_DEFAULT,
     MATCH_EXACT,
@@ -54,6 +56,10 @@ _KEYS: Final = {
 } | _BROKERS_KEYS
 # As at a broker, users have no limits of connections in the API. Only the config file can set those.
 _KEYS[CONNECTIONS.config_key] = _KEYS[CONNECTIONS.config_key]._replace(entity_types=frozenset({_IP}))
+
+_SHADOW: Final = "shadow"
+_MAX_CONNECTIONS: Final = "max_connections"
+_APIS: Final = {name.lower(): name for name in BY_API}
 
 
 def alteration(
@@ -198,7 +204,7 @@ def _check_ops(parts: Parts, ops: Mapping[str, float | None]) -> None:
     values = {key: value for key, value in ops.items() if value is not None}
     for key in values:
         if key not in _KEYS or not parts.keys() <= _KEYS[key].entity_types:
-            raise _invalid(f"Invalid configuration key {key}")
+            raise _invalid(f"Invalid configuration key {key}{_remedy(key, parts)}")
     for key, value in values.items():
         _, integral, largest = _KEYS[key]
         if not value > 0:  # also true for NaN
@@ -209,6 +215,24 @@ def _check_ops(parts: Parts, ops: Mapping[str, float | None]) -> None:
             raise _invalid(f"Proposed value for {key} is too large for {'an INT' if largest < 2**32 else 'a LONG'}.")
         if integral and value % 1 > _EPSILON:
             raise _invalid(f"{key} cannot be a fractional value.")
+
+
+def _remedy(key: str, parts: Parts) -> str:
+    """The end of the message about an invalid key; empty if the key is not one of Weir's own, as in a broker's message."""
+    section, _, name = key.partition(".")
+    if section == _SHADOW or (key == _MAX_CONNECTIONS and parts.keys() == {_USER}):
+        path = [part for part in key.split(".", 2) if part]
+        value = "NUMBER" + "}" * (len(path) - 1)
+        rows = "groups" if GROUP in parts else "entities"
+        return f": only Weir's config file can set it. Write {': {'.join(path)}: {value} into a row of quotas.{rows}."
+    if section != REQUEST_RATES or key in _KEYS:
+        return ""
+    if reason := refusal(name):
+        return f": {name} can not be limited, because {reason}."
+    meant = _APIS.get(name.lower())
+    if meant:
+        return f": did you mean {REQUEST_RATES}.{meant}?"
+    return f": write the name of an API as Kafka spells it, such as {REQUEST_RATES}.Metadata."
 
 
 def _filter(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[str]]:

@@ -98,7 +98,7 @@ GROUP, UNKNOWN_GROUP = ("group", "jobs"), "There is no group x in quotas.groups 
 @pytest.mark.parametrize(
     ("given_entry", "text"),
     [
-        (entry(GROUP, producer_byte_rate=100.0, request_rate=5.0), None),
+        (entry(GROUP, **{"producer_byte_rate": 100.0, "request_rate": 5.0, "request_rates.Metadata": 0.5}), None),
         (entry(("group", "x"), producer_byte_rate=100.0), UNKNOWN_GROUP),
         (entry(("group", "x"), producer_byte_rate=None), None),
         (entry(("group", None), producer_byte_rate=1.0), "There is no default group, name a group of Weir's config file"),
@@ -121,6 +121,42 @@ def test_quotas_of_groups_are_altered(given_entry, text):
     entity = ClientQuotaEntity(group=given_entry.entity[0].name)
     assert changed == ([(entity, *op) for op in given_entry.ops] if text is None else [])
     assert found.for_broker == []
+
+
+BEFORE_LOGIN = "clients send it before Weir knows their user, and a muted client cannot log in"
+ONLY_IN_FILE = ": only Weir's config file can set it. Write"
+SHADOW = f"{ONLY_IN_FILE} shadow: {{producer_byte_rate: NUMBER}} into a row of quotas."
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "end"),
+    [
+        (U, "shadow.producer_byte_rate", SHADOW + "entities."),
+        (GROUP, "shadow.producer_byte_rate", SHADOW + "groups."),
+        (
+            U,
+            "shadow.request_rates.Metadata",
+            f"{ONLY_IN_FILE} shadow: {{request_rates: {{Metadata: NUMBER}}}} into a row of quotas.entities.",
+        ),
+        (U, "max_connections", f"{ONLY_IN_FILE} max_connections: NUMBER into a row of quotas.entities."),
+        (GROUP, "max_connections", ""),
+        (U, "request_rates.metadata", ": did you mean request_rates.Metadata?"),
+        (U, "request_rates.x", ": write the name of an API as Kafka spells it, such as request_rates.Metadata."),
+        (U, "request_rates", ": write the name of an API as Kafka spells it, such as request_rates.Metadata."),
+        (
+            U,
+            "request_rates.SaslHandshake",
+            f": SaslHandshake can not be limited, because {BEFORE_LOGIN}.",
+        ),
+        (IP, "request_rates.Metadata", ""),
+        (U, "shadows", ""),
+    ],
+)
+def test_invalid_key_of_weirs_own_names_the_remedy(entity, key, end):
+    found = alteration([entry(entity, **{key: 5.0})], ADDRESSES.__contains__, {"jobs"})
+    (result,) = found.results.values()
+    assert (result.error_code, result.message) == (42, f"Invalid configuration key {key}{end}")
+    assert found.changes == []
 
 
 def test_description_finds_groups():
