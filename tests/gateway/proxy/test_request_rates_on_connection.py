@@ -36,6 +36,18 @@ def test_request_over_its_apis_rate_is_answered_then_muted(api):
     assert t.row(f"request_rate.{api}").amount_total == 12
 
 
+def test_flood_in_one_chunk_passes_at_its_rate():
+    t = Transcript(rates(Metadata=10.0))
+    t.client_sends_into_the_loop(*map(m.metadata, range(2_000)))
+    t.broker_got(*map(m.metadata, range(101)))  # the burst, and the request that exceeds it
+    t.broker_answers(*(m.described(number, []) for number in range(101)))
+    for number in range(101, 151):
+        t.passes(0.1)
+        t.broker_got(m.metadata(number))
+        assert t.paused
+        t.broker_answers(m.described(number, []))
+
+
 def test_other_apis_are_not_charged():
     t = Transcript(rates(Metadata=1.0))
     t.client_sends(*(m.heartbeat(number) for number in range(20)), *(m.produce(number) for number in range(20)))

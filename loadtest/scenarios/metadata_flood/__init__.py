@@ -1,0 +1,1 @@
+"""A flood of Metadata under `request_rates`, beside a producer that keeps its latency."""
