@@ -1,0 +1,1 @@
+"""Transactions under faults, direct and through throttling gateways, checked for anomalies."""
