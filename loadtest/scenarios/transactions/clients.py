@@ -131,8 +131,9 @@ class Client:
         while not self.recorder.over.is_set():
             try:
                 self.work()
-            except (_Reopen, KafkaException, BufferError) as error:
-                self.recorder.note(self.process, error)
+            # The binding raises SystemError from a poll in which both a fatal error and a delivery report arrive.
+            except (_Reopen, KafkaException, BufferError, SystemError) as error:
+                self.recorder.note(self.process, error.__cause__ or error)
                 self.recorder.over.wait(0.2)
 
 
@@ -283,10 +284,14 @@ class Copier(TransactionalClient):
 
 
 class Sender(Client):
-    """Sends records with an idempotent producer, without transactions, several at a time."""
+    """Sends records with an idempotent producer, without transactions, several at a time.
+
+    The successor of a broken producer has a process name of its own: nothing fences requests of the broken one.
+    """
 
     def __init__(self, process: str, servers: str, names: Names, recorder: Recorder, seed: int) -> None:
         self._count = 0
+        self._lives = 0
         self._under_way: dict[str, tuple[_Sent, float]] = {}
         super().__init__(process, servers, names, recorder, seed)
 
@@ -297,6 +302,7 @@ class Sender(Client):
     def work(self) -> None:
         producer = Producer(self.config(enable_idempotence=True, linger_ms=5, message_timeout_ms=30_000))
         self._under_way = {}
+        self._lives += 1
         try:
             while not self.recorder.over.wait(self.random.random() * _PACE_SECONDS):
                 producer.poll(0)
@@ -322,7 +328,8 @@ class Sender(Client):
             self.recorder.add(self._operation(sent, outcome, waiting[1], text))
 
     def _operation(self, sent: _Sent, outcome: Outcome, begin: float, error: str) -> Transaction:
-        return Transaction(self.process, outcome, (sent.write,), False, error, begin, self.recorder.now())
+        life = f"{self.process}#{self._lives}"
+        return Transaction(life, outcome, (sent.write,), False, error, begin, self.recorder.now())
 
 
 class Reader(Client):
