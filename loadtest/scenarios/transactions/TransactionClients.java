@@ -191,7 +191,8 @@ public class TransactionClients {
         Properties settings = client.settings();
         settings.put("group.id", run + "-copiers");
         settings.put("max.poll.records", "5");
-        settings.put("session.timeout.ms", "10000");
+        settings.put("session.timeout.ms", "6000");
+        settings.put("max.poll.interval.ms", "10000");
         KafkaProducer<String, String> producer = client.producer();
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
             consumer.subscribe(List.of(run + "-source"));

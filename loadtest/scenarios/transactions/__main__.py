@@ -24,24 +24,24 @@ RESULT_FILE = RESULTS / "transactions.json"
 SHORTEST_SECONDS = 10
 
 
-def run_pair(directory: Path, seed: int, seconds: float, gateway: type[GatewayProcess], out: Path) -> list[str]:
+def run_pair(
+    cluster: KafkaCluster, directory: Path, seed: int, seconds: float, gateway: type[GatewayProcess], out: Path
+) -> list[str]:
     """Both ways, in turn the one or the other first. Returns the classes of anomalies that only runs through Weir have."""
     rows = []
-    with KafkaCluster(directory / "kafka", 3, CLUSTER) as cluster:
-        for way in WAYS if seed % 2 == 0 else WAYS[::-1]:
-            report, anomalies = run(cluster, directory / way, seed, seconds, gateway if way == "weir" else None)
-            text = "".join(f"{anomaly.kind.value}: {anomaly.detail}\n" for anomaly in anomalies)
-            (directory / way / "anomalies.txt").write_text(text)
-            show(report)
-            rows = add_report(out, report)
+    for way in WAYS if seed % 2 == 0 else WAYS[::-1]:
+        report, anomalies = run(cluster, directory / way, seed, seconds, gateway if way == "weir" else None)
+        text = "".join(f"{anomaly.kind.value}: {anomaly.detail}\n" for anomaly in anomalies)
+        (directory / way / "anomalies.txt").write_text(text)
+        show(report)
+        rows = add_report(out, report)
     out.with_suffix(".md").write_text(markdown(rows))
     return only_through_weir(rows)
 
 
-def run_defect(directory: Path, name: str, seed: int, seconds: float) -> bool:
+def run_defect(cluster: KafkaCluster, directory: Path, name: str, seed: int, seconds: float) -> bool:
     """True if the checker finds an anomaly with this defect in both gateways."""
-    with KafkaCluster(directory / "kafka", 3, CLUSTER) as cluster:
-        report, anomalies = run(cluster, directory / name, seed, seconds, partial(DefectiveGateway, defect=name))
+    report, anomalies = run(cluster, directory / name, seed, seconds, partial(DefectiveGateway, defect=name))
     show(report)
     return any(anomaly.kind not in ALLOWED for anomaly in anomalies)
 
@@ -66,16 +66,18 @@ def main() -> int:
     gateway = GatewayProcess if chosen.interpreted else CompiledGateway
     failures, only_weir = 0, list[str]()
     with tempfile.TemporaryDirectory() as name:
-        for seed in range(chosen.first, chosen.first + chosen.seeds):
-            directory = (chosen.directory or Path(name)) / f"seed-{seed}"
-            try:
-                if chosen.defect:
-                    failures += not run_defect(directory, chosen.defect, seed, chosen.seconds)
-                else:
-                    only_weir = run_pair(directory, seed, chosen.seconds, gateway, chosen.out)
-            except (ToolError, NodeError, JarsMissingError, GatewayError, KafkaException, TimeoutError) as error:
-                print(f"seed {seed} has no result: {error}", file=sys.stderr, flush=True)
-                failures += 1
+        folder = chosen.directory or Path(name)
+        try:
+            with KafkaCluster(Path(name) / "kafka", 3, CLUSTER) as cluster:
+                for seed in range(chosen.first, chosen.first + chosen.seeds):
+                    directory = folder / f"seed-{seed}"
+                    if chosen.defect:
+                        failures += not run_defect(cluster, directory, chosen.defect, seed, chosen.seconds)
+                    else:
+                        only_weir = run_pair(cluster, directory, seed, chosen.seconds, gateway, chosen.out)
+        except (ToolError, NodeError, JarsMissingError, GatewayError, KafkaException, TimeoutError) as error:
+            print(f"the series ends without a result: {error}", file=sys.stderr)
+            return 1
     if chosen.defect:
         print(f"{chosen.defect}: {'not found' if failures else 'found'}")
     else:

@@ -259,7 +259,9 @@ class Copier(TransactionalClient):
     def work(self) -> None:
         producer = self.open_producer()
         settings = {"group_id": self.names.group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
-        consumer = Consumer(self.config(isolation_level="read_committed", session_timeout_ms=10_000, **settings))
+        consumer = Consumer(
+            self.config(isolation_level="read_committed", session_timeout_ms=6_000, max_poll_interval_ms=10_000, **settings)
+        )
         try:
             consumer.subscribe([self.names.source])
             while not self.recorder.over.is_set():

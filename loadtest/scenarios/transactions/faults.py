@@ -17,6 +17,8 @@ from loadtest.testkit.kafka import KafkaCluster
 USAGE_TOPIC: Final = "__weir_usage"
 SCALES: Final = (0.5, 1.0, 2.0)
 """Factors of all quotas, between which reloads choose."""
+CALM_SECONDS: Final = 3.0
+"""The least time between two faults: a slow restart may take longer than planned."""
 
 _TIMEOUT: Final = 60.0
 _BROKER_FAULTS: Final = ("kill broker", "freeze broker")
@@ -63,13 +65,15 @@ class Nemesis:
 
     def run(self, plan: list[Fault]) -> None:
         """Returns when the last fault is over, and all processes run again."""
+        calm = 0.0
         for fault in plan:
             if fault.kind in _GATEWAY_FAULTS and not self._gateways:
                 continue
-            self._sleep(fault.at - self._recorder.now())
+            self._sleep(max(fault.at, calm) - self._recorder.now())
             begin = self._recorder.now()
             target = self._cause(fault)
             self._recorder.add(FaultNote(fault.kind, target, begin, self._recorder.now()))
+            calm = self._recorder.now() + CALM_SECONDS
 
     def _sleep(self, seconds: float) -> None:
         if seconds > 0:

@@ -10,9 +10,9 @@ from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
 from loadtest.testkit.kafka import KafkaCluster, free_port_range
 
 GATEWAYS: Final = 2
-PRODUCER_BYTE_RATE: Final = 15_000
-CONSUMER_BYTE_RATE: Final = 60_000
-REQUEST_RATE: Final = 15
+PRODUCER_BYTE_RATE: Final = 8_000
+CONSUMER_BYTE_RATE: Final = 30_000
+REQUEST_RATE: Final = 10
 """The quotas of each client: bytes and requests per second."""
 
 _HOST: Final = "127.0.0.1"

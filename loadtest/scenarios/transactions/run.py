@@ -1,5 +1,7 @@
 """One run of the workload: direct, or through two gateways."""
 
+import json
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,11 +26,10 @@ from loadtest.scenarios.transactions.clients import (
 from loadtest.scenarios.transactions.faults import Nemesis, plan_of
 from loadtest.scenarios.transactions.final_logs import end_transactions, final_entries
 from loadtest.scenarios.transactions.gateways import Gateways
-from loadtest.scenarios.transactions.history import FaultNote, Poll, Transaction, write_history
-from loadtest.scenarios.transactions.java_clients import TRANSACTIONAL, JavaClients
+from loadtest.scenarios.transactions.history import FaultNote, Poll, Transaction, entry_of, write_history
 from loadtest.scenarios.transactions.recorder import Recorder
 from loadtest.testkit.gateway_process import GatewayProcess
-from loadtest.testkit.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster, start_tool
 
 CLUSTER: Final = {
     # A coordinator looks for expired transactions this often; the default is 10 s.
@@ -36,6 +37,8 @@ CLUSTER: Final = {
 }
 """Broker properties."""
 
+_JAVA: Final = Path(__file__).with_name("TransactionClients.java")
+_JAVA_TRANSACTIONAL: Final = ("appender-java-0", "appender-java-1", "copier-java-0")
 _TIMEOUT: Final = 60.0
 _JOIN_SECONDS: Final = 90.0
 
@@ -75,7 +78,7 @@ def run(
         gateways = None if make is None else Gateways(stack, cluster, directory, make)
         servers = cluster.bootstrap_servers if gateways is None else gateways.bootstrap_servers
         recorder = Recorder()
-        java = JavaClients(servers, names, seed)
+        java = start_tool(_JAVA, servers, names.run, str(seed), str(PARTITIONS), stdin=subprocess.PIPE)
         clients = _start(servers, names, recorder, seed)
         apply = gateways.scale if gateways else lambda _: None
         Nemesis(cluster, gateways.processes if gateways else [], apply, recorder).run(plan_of(seed, seconds))
@@ -83,14 +86,17 @@ def run(
         length = recorder.now()
         throttled = recorder.throttled_seconds()
         recorder.over.set()
-        java.stop()
+        assert java.process.stdin is not None
+        java.process.stdin.close()
         deadline = length + _JOIN_SECONDS
         stuck = [client for client in clients if not client.join(max(deadline - recorder.now(), 0.0))]
         rest = [transaction for client in stuck for transaction in client.unfinished()]
-        recorder.close([*rest, *java.entries(_JOIN_SECONDS)])
-        recorder.errors += [*java.errors, *(f"{client.process}: did not end" for client in stuck)]
+        history = [entry_of(json.loads(line)) for line in java.finish(_JOIN_SECONDS).splitlines()]
+        recorder.close([*rest, *history])
+        errors = [line for line in java.errors if " WARN " not in line]
+        recorder.errors += [*errors, *(f"{client.process}: did not end" for client in stuck)]
     ids = [client.transactional_id for client in clients if isinstance(client, TransactionalClient)]
-    end_transactions(cluster.bootstrap_servers, [*ids, *(f"{names.run}-{name}" for name in TRANSACTIONAL)])
+    end_transactions(cluster.bootstrap_servers, [*ids, *(f"{names.run}-{name}" for name in _JAVA_TRANSACTIONAL)])
     recorder.close(final_entries(cluster.bootstrap_servers, names))
     write_history(directory / "history.jsonl", recorder.entries)
     (directory / "errors.txt").write_text("\n".join(recorder.errors) + "\n")
