@@ -31,6 +31,9 @@ MIN_SAMPLE_SECONDS: Final = 1.0
 MAX_SAMPLE_SECONDS: Final = 10.0
 """The bytes per second are a mean over so many seconds: since the last reading, if that is not older."""
 
+_NODE_ID_DIGITS: Final = 10
+"""Of the largest node id, 2**31 - 1. Python refuses to read numbers of more than 4300 digits."""
+
 _TOGETHER: Final = 500
 """The connections that are read before the event loop serves others: some milliseconds of work."""
 
@@ -86,7 +89,7 @@ class ConnectionQuery:
                 raise QueryError(f"{name}: there is no such parameter: use some of {every}")
         if "throttled" in rest:
             _truth("throttled", rest["throttled"])
-        if "broker" in rest and not rest["broker"].isdecimal():
+        if "broker" in rest and not (rest["broker"].isdecimal() and len(rest["broker"]) <= _NODE_ID_DIGITS):
             raise QueryError(f"broker: {rest['broker']!r} is not the node id of a broker: write a number, such as 3")
         if "ip" in rest:
             try:

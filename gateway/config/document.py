@@ -10,7 +10,9 @@ from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader, if PyYAML has it, is ten times faster. The difference is visible from a thousand entities on."""
 
+_LONGEST_SHOWN = 40
 _MAX_DEPTH = 64
+_MAX_ALIASED = 100_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
@@ -32,8 +34,9 @@ class Document:
 def read_document(text: str, *, source: str) -> Document:
     """Parse YAML. Duplicate keys become the document's `problems`. Raises ConfigError for invalid YAML."""
     try:
-        if _depth(text) > _MAX_DEPTH:
-            raise ConfigError(source, [_not_yaml("is nested too deeply", None)])
+        excess = _excess(text)
+        if excess is not None:
+            raise ConfigError(source, [_not_yaml(excess, None)])
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -41,32 +44,48 @@ def read_document(text: str, *, source: str) -> Document:
                 raise ConfigError(source, [_empty()])
             lines: dict[KeyPath, int] = {}
             problems = _index(node, lines)
-            data = loader.construct_document(node)
+            try:
+                data = loader.construct_document(node)
+            except yaml.YAMLError:
+                raise
+            except Exception as error:  # the constructor of a tag may raise anything, such as KeyError for !!bool maybe
+                raise ConfigError(source, [_unreadable(loader, node, error)]) from None
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(source, [_syntax(error, text)]) from None
-    except ValueError as error:  # an error of a scalar constructor, such as for the date 2026-13-45
-        raise ConfigError(source, [_not_yaml(f"has a value that YAML can't read: {error}", None)]) from None
     if data is None:
         raise ConfigError(source, [_empty()])
     return Document(data, lines, problems)
 
 
-def _depth(text: str) -> int:
-    """The depth of nested lists and mappings, counted up to `_MAX_DEPTH` + 1.
+def _excess(text: str) -> str | None:
+    """The problem of a text that would cost too much: deep nesting, or aliases that stand for many values.
 
-    libyaml's composer is recursive and crashes the process on deep nesting. Its parser is not.
+    libyaml's composer is recursive and crashes the process on deep nesting. Its parser is not. Aliases of aliases may stand for
+    a billion values in 400 bytes, and the checks look at each of them.
     """
-    depth = 0
+    sizes: dict[str | None, int] = {}
+    nested: list[tuple[str | None, int]] = []  # the anchor and the values of each open list or mapping
+    aliased = values = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MAX_DEPTH:
-                break
+            if len(nested) == _MAX_DEPTH:
+                return "is nested too deeply"
+            nested.append((event.anchor, values))
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-    return depth
+            anchor, before = nested.pop()
+            sizes[anchor] = values - before
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, 1)
+            aliased += size
+            values += size
+            if aliased > _MAX_ALIASED:
+                return f"has aliases (*) that stand for more than {_MAX_ALIASED} values"
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = 1
+            values += 1
+    return None
 
 
 def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
@@ -100,6 +119,24 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
                     lines[child] = line
                     pending.append((child, value))
     return problems
+
+
+def _unreadable(loader: Any, root: yaml.Node, error: Exception) -> Problem:
+    """The first value that its constructor refuses, such as the date 2026-13-45 or `!!timestamp soon`."""
+    entered: set[int] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                loader.construct_object(node)
+            except Exception:  # as above
+                value = f"{node.tag.rpartition(':')[2]} {node.value[:_LONGEST_SHOWN]!r}"
+                return _not_yaml(f"has a value that YAML can't read as its type: {value}", node.start_mark.line + 1)
+        elif id(node) not in entered:
+            entered.add(id(node))
+            pending += reversed([each for child in node.value for each in (child if isinstance(child, tuple) else (child,))])
+    return _not_yaml(f"has a value that YAML can't read: {error}", None)
 
 
 def _syntax(error: yaml.YAMLError, text: str) -> Problem:

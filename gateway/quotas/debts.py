@@ -31,7 +31,7 @@ class DebtFilter:
             raise DebtFilterError(f"the request names no client: send a JSON object with some of {', '.join(KEYS)}")
         for key, value in values.items():
             if key not in KEYS:
-                raise DebtFilterError(f"{key}: there is no such key: use some of {', '.join(KEYS)}")
+                raise DebtFilterError(f"{key!r}: there is no such key: use some of {', '.join(KEYS)}")
             if not isinstance(value, str):
                 raise DebtFilterError(f"{key}: {value!r} is no name: give a string")
         user, client_id, group, kind = (values.get(key) for key in KEYS)

@@ -225,8 +225,9 @@ def _pattern_covers(pattern: str | None, other: str | None) -> bool:
         return True
     if other is None:
         return False
-    expression = "".join({"*": ".*", "?": "[^*]"}.get(each, re.escape(each)) for each in _normal(pattern))
-    return re.fullmatch(expression, _normal(other), re.DOTALL) is not None
+    # As in `_compiled`, no pattern can cost much time. A `?` covers every character but a wildcard for many.
+    expression = translate(_normal(pattern).replace("[", "[[]").replace("?", "[!*]"))
+    return re.match(expression, _normal(other)) is not None
 
 
 def _normal(pattern: str) -> str:

@@ -23,7 +23,10 @@ class MemberAnswer(NamedTuple):
 
 
 def session_timeout_ms(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> int:
-    """The session timeout in a JoinGroup request. Raises `Incomplete` if it lies behind `seen`."""
+    """The session timeout in a JoinGroup request.
+
+    Raises `Incomplete` if it lies behind `seen`, `InvalidFrame` if it lies behind `frame_end`.
+    """
     compact = version >= APIS[_JOIN_GROUP].flexible_since
     reader = Reader(buf, body_offset, seen, frame_end, compact=compact)
     reader.skip_string()  # group_id

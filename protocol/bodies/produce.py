@@ -25,6 +25,7 @@ _ARRAY_BYTES: Final = 4
 _BATCH_INDEX_BYTES: Final = 4
 _INDEX_ERROR_OFFSET: Final = Struct(">ihq")
 _INT32_ONE: Final = 1
+_NULL: Final = -1  # the length of a null string
 _THROTTLE_BYTES: Final = 4
 TIMEOUT_BYTES: Final = 4
 _UUID_BYTES: Final = 16
@@ -119,6 +120,8 @@ def _plain_single_partition_throttle(frame: Buffer, pos: int, end: int, version:
     if pos + _ARRAY_BYTES + 2 > end or INT32.unpack_from(frame, pos)[0] != _INT32_ONE:
         return -1
     name_bytes = INT16.unpack_from(frame, pos + _ARRAY_BYTES)[0]
+    if name_bytes < _NULL:
+        return -1
     pos += _ARRAY_BYTES + 2 + max(name_bytes, 0)
     rest = pos + _ARRAY_BYTES + partition_bytes(version)
     offset = rest
@@ -128,7 +131,7 @@ def _plain_single_partition_throttle(frame: Buffer, pos: int, end: int, version:
         return -1
     if version >= RECORD_ERRORS_SINCE:
         no_record_errors = INT32.unpack_from(frame, rest)[0] == 0
-        if not no_record_errors or INT16.unpack_from(frame, rest + _ARRAY_BYTES)[0] > 0:
+        if not no_record_errors or not _NULL <= INT16.unpack_from(frame, rest + _ARRAY_BYTES)[0] <= 0:
             return -1
     return offset
 
@@ -146,9 +149,10 @@ def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: i
 def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
     """The partitions of a whole Produce request. Raises `InvalidFrame`."""
     end = len(frame)
-    _, pos = peek_acks(frame, body_offset, end, version)
-    reader = Reader(frame, pos, end, end, compact=version >= FLEXIBLE_SINCE)
-    reader.skip(TIMEOUT_BYTES)
+    reader = Reader(frame, body_offset, end, end, compact=version >= FLEXIBLE_SINCE)
+    if version >= TRANSACTIONAL_SINCE:
+        reader.skip_string()
+    reader.skip(_ACKS_BYTES + TIMEOUT_BYTES)
     topics: Partitions = []
     for _ in range(reader.count()):
         topic = read_topic(reader, version)

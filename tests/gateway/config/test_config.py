@@ -146,6 +146,12 @@ def test_config_is_frozen() -> None:
         config.quotas.entities[0].limits["producer_byte_rate"] = 1  # type: ignore[index]
 
 
+def aliases(levels, collection):
+    """A small text whose aliases stand for 8 ** `levels` values."""
+    lines = [f"a{level}: &a{level} {collection % ', '.join([f'*a{level - 1}'] * 8)}" for level in range(1, levels)]
+    return "\n".join(["a0: &a0 {k: 1}", *lines, f"listeners: *a{levels - 1}"])
+
+
 BAD = [
     (MINIMAL + "quota_admins: [admin]\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
     (MINIMAL + "quota_admins: ['User:']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
@@ -184,9 +190,15 @@ BAD = [
     (MINIMAL + "---\n" + MINIMAL, "(file)", "more than one YAML document", "keep one"),
     ("a: !!python/object:os.system {}\n", "(file)", "is not valid YAML", "correct it"),
     ("a: \x00\n", "(file)", "the character #x0000", "correct it"),
-    ("a: 2026-13-45\n", "(file)", "a value that YAML can't read", "correct it"),
+    ("a: 2026-13-45\n", "(file)", "a value that YAML can't read as its type: timestamp '2026-13-45'", "correct it"),
+    ("a: !!timestamp soon\n", "(file)", "a value that YAML can't read as its type: timestamp 'soon'", "correct it"),
+    ("a: [1, !!bool maybe]\n", "(file)", "a value that YAML can't read as its type: bool 'maybe'", "correct it"),
+    ("a: {b: !!int ''}\n", "(file)", "a value that YAML can't read as its type: int ''", "correct it"),
+    ("!!float '': 1\n", "(file)", "a value that YAML can't read as its type: float ''", "correct it"),
     ("a: " + "[" * 1_000_000 + "\n", "(file)", "is nested too deeply", "correct it"),
     ("- " * 1_000_000 + "\n", "(file)", "is nested too deeply", "correct it"),
+    (aliases(9, "[%s]"), "(file)", "has aliases (*) that stand for more than 100000 values", "correct it"),
+    (aliases(9, "{<<: [%s]}"), "(file)", "has aliases (*) that stand for more than 100000 values", "correct it"),
     ("? [a]\n: b\n", "(file)", "unhashable key", "correct it"),
     (MINIMAL + "1: 2\n", "[1]", "is not a key, because it is not text", "quotes"),
     (MINIMAL + LISTENERS, "listeners", "is given twice, first on line 2", "keep one"),

@@ -75,7 +75,8 @@ WRONG = {
     "a list": (["etl"], "names no client"),
     "a kind alone": ({"kind": "produce"}, "neither user nor client-id"),
     "a group and a user": ({"group": "jobs", "user": "alice"}, "group: 'jobs' can't be combined"),
-    "an unknown key": ({"client_id": "etl"}, "client_id: there is no such key"),
+    "an unknown key": ({"client_id": "etl"}, "'client_id': there is no such key"),
+    "a key that UTF-8 can't encode": ({"\ud800": "a"}, r"'\\ud800': there is no such key"),
     "an unknown kind": ({"user": "a", "kind": "bytes"}, "kind: there is no 'bytes'"),
     "a kind of addresses": ({"user": "a", "kind": "connection"}, "kind: there is no 'connection'"),
     "a number": ({"user": 7}, "user: 7 is no name"),
@@ -85,8 +86,9 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_invalid_filter_is_explained(case):
     values, message = WRONG[case]
-    with pytest.raises(DebtFilterError, match=message):
+    with pytest.raises(DebtFilterError, match=message) as caught:
         DebtFilter.parse(values)
+    str(caught.value).encode()
 
 
 def test_filter_reads_what_it_writes():

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.produce import peek_acks, single_partition_throttle
+from protocol.bodies.produce import peek_acks, read_partitions, single_partition_throttle
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from protocol.throttle import throttle_offset
@@ -36,6 +36,23 @@ def test_acks_of_any_request_are_read(version, acks, transactional_id):
 def test_impossible_transactional_id_is_invalid(version, body):
     with pytest.raises(InvalidFrame):
         peek_acks(body, 0, len(body), version)
+
+
+@pytest.mark.parametrize(("version", "body"), [(3, b"\0\x09t"), (5, b"\xff\xff\0"), (9, b"\x0bt"), (13, b"\1\0")])
+def test_whole_request_that_ends_in_its_head_is_invalid(version, body):
+    with pytest.raises(InvalidFrame):
+        read_partitions(body, 0, version)
+
+
+@pytest.mark.parametrize("at", [12, 52])
+def test_shortcut_refuses_a_negative_length(at):
+    """The topic's name and the error message of version 8: only -1 means null, as for a frame in chunks."""
+    frame = bytearray(response(8, [partition(8)], name=""))
+    assert single_partition_throttle(frame, 0, len(frame), 8) > 0
+    frame[at : at + 2] = b"\xff\xa0"
+    assert single_partition_throttle(frame, 0, len(frame), 8) == -1
+    with pytest.raises(InvalidFrame):
+        throttle_offset(ApiKey.PRODUCE, 8, frame, 0, len(frame))
 
 
 def partition(version, **values):
