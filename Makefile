@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile simulate lint build docs reference dist images bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile simulate fuzz lint build docs reference dist images bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -54,6 +54,10 @@ hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 
 simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: SEEDS=1000 from FIRST=0 on
 	@$(BIN)/python -m loadtest.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0) $(addprefix --progress ,$(PROGRESS))
+
+fuzz: $(STAMPS)/venv ## fuzz the parsers with coverage guidance for MINUTES=10 of CPU time, or one TARGET=config
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || $(BIN)/python -m pip install --quiet 'atheris>=3.0'
+	@$(BIN)/python -m tests.fuzzing --minutes $(or $(MINUTES),10) $(if $(TARGET),--target $(TARGET))
 
 lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture and the check for plain English
 	$(LINT)

@@ -121,7 +121,7 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
     return problems
 
 
-def _unreadable(loader: Any, root: yaml.Node, error: Exception) -> Problem:
+def _unreadable(loader: yaml.constructor.SafeConstructor, root: yaml.Node, error: Exception) -> Problem:
     """The first value that its constructor refuses, such as the date 2026-13-45 or `!!timestamp soon`."""
     entered: set[int] = set()
     pending = [root]

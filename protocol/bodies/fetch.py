@@ -68,7 +68,7 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
 def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int) -> FetchHead:
     """The head of the ShareFetch request (KIP-932) with its body at `body_offset`. Share sessions have no id.
 
-    The request ends at `after`. Raises `Incomplete` if the head continues behind `end`, `InvalidFrame` if it exceeds the request.
+    The request ends at `after`. Raises `Incomplete` if the head continues behind `end`, and `InvalidFrame`.
     """
     reader = Reader(buf, body_offset, end, after, compact=True)
     reader.skip_string()  # the group

@@ -1,0 +1,38 @@
+"""Records of the topic of quotas raise nothing, and the quotas that they make survive a round trip."""
+
+from gateway.features.quota_api.records import SKIPPED, QuotaRecords, changes, claim, entity_record, settled
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+
+WORDS = (
+    b'{"user":"alice"}', b'{"client-id":null,"user":"alice"}', b'{"ip":"10.0.0.1"}', b'{"group":"g"}', b"migration",
+    b'"version":1',
+    b'{"version":1,"quotas":{"producer_byte_rate":1e6}}', b'"claimed_by":null', b'"claimed_by":"0f3a"', b"1e999", b"\n\n",
+)  # fmt: skip
+
+
+def check(data: bytes) -> None:
+    """Keys and values in turn, one a line; an empty value is none."""
+    table = QuotaRecords()
+    lines = data.split(b"\n")
+    now = 1_000.0
+    for number in range(0, len(lines) - 1, 2):
+        now += 3.0
+        reason = table.receive(lines[number], lines[number + 1] or None, now)
+        assert reason is None or reason in SKIPPED
+        table.claimant(now)
+    again = QuotaRecords()
+    for key, value in changes({}, table.quotas):
+        assert again.receive(key, value, now) is None
+    assert again.quotas == table.quotas
+    table.with_missing(again.quotas)
+    str(list(table.quotas)).encode()
+
+
+def seeds():
+    alice = ClientQuotaEntity("alice", "etl")
+    records = [
+        claim("0f3a"), entity_record(alice, {"producer_byte_rate": 1e6}), settled(),
+        entity_record(ClientQuotaEntity(DEFAULT), {"consumer_byte_rate": 0.5}), entity_record(alice, {}),
+    ]  # fmt: skip
+    yield b"\n".join(part or b"" for record in records for part in record)
+    yield b"\n".join(part or b"" for record in records[1:2] for part in record)
