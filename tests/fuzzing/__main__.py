@@ -28,7 +28,7 @@ examples:
   python -m tests.fuzzing --minimise                          take the inputs of earlier runs into the committed corpus
 
 The minutes are CPU time, so a run may be stopped (kill -STOP) and continued. A finding does not end a run: its input is
-saved below .run/fuzzing/findings, and the command that reproduces it is printed. Runs continue with the inputs of the runs before.
+saved below .run/fuzzing/findings, and the command that reproduces it is printed. A run begins with the inputs of earlier runs.
 
 exit codes: 0 no finding, 1 findings, 2 wrong usage
 """
