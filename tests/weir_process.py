@@ -50,13 +50,6 @@ class Weir(GatewayProcess):
         """Send SIGHUP, so that the gateway reads its config file again."""
         self.process.send_signal(signal.SIGHUP)
 
-    def apply(self, **sections: Any) -> None:
-        """Replace sections of the config file and wait until the gateway has applied them."""
-        before = self.api("config")["version"]
-        self.write_config(self.config | sections)
-        self.reload()
-        wait_until(lambda: self.api("config")["version"] > before, "the config is reloaded")
-
     def api(self, name: str) -> Any:
         """Return the JSON of an admin page below /api/."""
         return json.loads(self.get(f"/api/{name}"))

@@ -7,7 +7,6 @@ topics' logs.
 
 import argparse
 import json
-import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -33,7 +32,6 @@ SETTLING_SECONDS = 5
 MEASURED_SECONDS = 10
 CHANGES = 20
 CHANGE_SECONDS = 6
-RELOAD_SECONDS: Final = 30.0
 
 _KEY = "producer_byte_rate"
 _WINDOW = {"samples": 2, "seconds": 1}
@@ -115,16 +113,18 @@ class ChangesResult:
 
 
 class Experiment:
-    """The cluster, two gateways and their producers: one for each group at each gateway."""
+    """The cluster, two gateways and their producers: one for each group at each gateway. Each group has a topic."""
 
-    def __init__(self, stack: ExitStack, directory: Path, kind: type[GatewayProcess]) -> None:
+    def __init__(
+        self, stack: ExitStack, directory: Path, kind: type[GatewayProcess], first: Case, topics: Sequence[str] = TOPICS
+    ) -> None:
         cluster = stack.enter_context(KafkaCluster(directory / "kafka", 1))
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in TOPICS]).values():
+        for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
             created.result(30)
-        first = {"quotas": CASES[0].quotas()}
-        self.gateways = start_fleet(stack, kind, directory, cluster.bootstrap_servers, 2, first)
-        self._counter = LogCounter(cluster.brokers[0].directory / "data", TOPICS)
+        config = {"quotas": first.quotas()}
+        self.gateways = start_fleet(stack, kind, directory, cluster.bootstrap_servers, 2, config)
+        self._counter = LogCounter(cluster.brokers[0].directory / "data", topics)
         self._counter.start()
         stack.callback(self._counter.stop)
         self._producers: dict[str, list[UnpacedProducer]] = {}
@@ -133,26 +133,24 @@ class Experiment:
 
     def run(self, groups: Sequence[str]) -> None:
         """Let the producers of these groups run, and no others."""
-        for group in [group for group in self._producers if group not in groups]:
-            for producer in self._producers.pop(group):
-                producer.close()
-                self.trouble += producer.disconnects + producer.failed.total()
+        gone = [producer for group in self._producers if group not in groups for producer in self._producers[group]]
+        self._producers = {group: own for group, own in self._producers.items() if group in groups}
+        for producer in gone:
+            producer.stop()
         for group in groups:
             if group not in self._producers:
                 self._producers[group] = [
                     UnpacedProducer(gateway.bootstrap_servers, group, f"{group}-{number}")
                     for number, gateway in enumerate(self.gateways)
                 ]
+        for producer in gone:
+            producer.close()
+            self.trouble += producer.disconnects + producer.failed.total()
 
     def reload(self, case: Case) -> None:
         """Give both gateways another config, and wait until both have it."""
         for gateway in self.gateways:
-            before = json.loads(gateway.get("/api/config"))["version"]
-            gateway.write_config({**gateway.config, "sharing": {}, "quotas": case.quotas()})
-            gateway.process.send_signal(signal.SIGHUP)
-            end = time.monotonic() + RELOAD_SECONDS
-            while json.loads(gateway.get("/api/config"))["version"] == before and time.monotonic() < end:
-                time.sleep(0.05)
+            gateway.apply(quotas=case.quotas())
 
     def part(self, topic: str, begin: float, end: float) -> float:
         """The part of the capacity that went into a topic between two moments (monotonic)."""
@@ -221,7 +219,7 @@ def run(kind: type[GatewayProcess], *, brief: bool) -> dict[str, Any]:
     """`brief`: two cases and no further parts."""
     RUN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fair-share-", dir=RUN) as name, ExitStack() as stack:
-        experiment = Experiment(stack, Path(name), kind)
+        experiment = Experiment(stack, Path(name), kind, CASES[0])
         cases = []
         for case in CASES[:2] if brief else CASES:
             experiment.reload(case)

@@ -46,6 +46,11 @@ def start_fleet(
     return gateways
 
 
+def is_disconnect(error: KafkaError) -> bool:
+    """True for an error that librdkafka reports when it loses a connection."""
+    return error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
 class UnpacedProducer:
     """Produces as fast as possible until closed: librdkafka in its own threads."""
 
@@ -69,9 +74,13 @@ class UnpacedProducer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def stop(self) -> None:
+        """Send no further requests."""
+        self._closed.set()
+
     def close(self) -> None:
         """Stop, and discard the requests in flight."""
-        self._closed.set()
+        self.stop()
         self._thread.join()
         del self._producer  # stops its reconnects; `error_cb` also holds a reference to it
 
@@ -93,7 +102,7 @@ class UnpacedProducer:
             self.failed[error.name()] += 1
 
     def _note(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN) and not self._closed.is_set():
+        if is_disconnect(error) and not self._closed.is_set():
             self.disconnects += 1
 
 

@@ -1,6 +1,7 @@
 """Runs `weir serve` in its own process, for load scenarios and tests."""
 
 import json
+import signal
 import sys
 import time
 import urllib.error
@@ -20,6 +21,7 @@ HOST = "127.0.0.1"
 BROKER_PORTS = 8
 _LOOK_EVERY_SECONDS = 0.02
 _ANSWER_SECONDS = 30
+_APPLY_SECONDS = 60.0
 
 
 class GatewayError(RuntimeError):
@@ -73,6 +75,19 @@ class GatewayProcess:
         new = self.config_file.with_suffix(".new")
         new.write_text(yaml.safe_dump(dict(config)))
         new.replace(self.config_file)
+
+    def apply(self, **sections: Any) -> None:  # noqa: ANN401 -- any YAML
+        """Replace whole sections of the config, and wait until the gateway has applied them. Raises `GatewayError`."""
+        before, present = json.loads(self.get("/api/config"))["version"], self.config_file.read_text()
+        self.write_config(self.config | sections)
+        if self.config_file.read_text() == present:
+            return  # an unchanged config has no new version
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + _APPLY_SECONDS
+        while json.loads(self.get("/api/config"))["version"] == before:
+            if time.monotonic() > deadline:
+                raise GatewayError(f"weir has not applied its config after {_APPLY_SECONDS:.0f} s: {self.log()[-3000:]}")
+            time.sleep(_LOOK_EVERY_SECONDS)
 
     @property
     def pid(self) -> int:

@@ -1,7 +1,8 @@
-"""Draws a chart as hand-written SVG, without a browser or a plotting library."""
+"""Draws the rates of each second beside a quota, in one panel for each way."""
 
 from collections.abc import Mapping, Sequence
-from xml.sax.saxutils import escape
+
+from loadtest.scenarios.svg import Drawing
 
 _WIDTH, _PANEL, _TOP, _LEFT, _RIGHT, _GAP = 860, 150, 46, 70, 20, 54
 _COLOURS = ("#c0392b", "#1f6fb2", "#7d7d7d")
@@ -16,41 +17,28 @@ def chart(title: str, panels: Mapping[str, Sequence[float]], quota: float, unit:
     """
     name, one = unit
     highest = 2.0 * quota
-    height = _TOP + len(panels) * (_PANEL + _GAP)
-    inner = _WIDTH - _LEFT - _RIGHT
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}">',
-        '<g font-family="sans-serif" font-size="12" fill="#333">',
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{escape(title)}</text>',
-    ]
+    right = _WIDTH - _RIGHT
+    drawing = Drawing(_WIDTH, _TOP + len(panels) * (_PANEL + _GAP), title, _LEFT)
     for number, (label, rates) in enumerate(panels.items()):
         top = _TOP + 20 + number * (_PANEL + _GAP)
         bottom = top + _PANEL
         colour = _COLOURS[number % len(_COLOURS)]
-        step = inner / seconds
-        parts.append(f'<text x="{_LEFT}" y="{top - 13}" font-weight="bold" fill="{colour}">{escape(label)}</text>')
+        step = (right - _LEFT) / seconds
+        drawing.text(_LEFT, top - 13, label, bold=True, fill=colour)
         for part in (0.0, 0.5, 1.0, 1.5, 2.0):
             y = bottom - part * quota / highest * _PANEL
-            parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e4"/>')
-            parts.append(
-                f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{part * quota / one:g} {escape(name)}</text>'
-            )
+            drawing.line((_LEFT, y), (right, y))
+            drawing.text(_LEFT - 6, y + 4, f"{part * quota / one:g} {name}", anchor="end")
         for second, rate in enumerate(rates[:seconds]):
             x, tall = _LEFT + second * step, min(rate, highest) / highest * _PANEL
-            parts.append(
-                f'<rect x="{x + 0.5:.1f}" y="{bottom - tall:.1f}" width="{step - 1:.1f}" height="{tall:.1f}" fill="{colour}">'
-                f"<title>second {second + 1}: {rate / one:.2f} {escape(name)}</title></rect>"
-            )
+            words = f"second {second + 1}: {rate / one:.2f} {name}"
+            drawing.bar((x + 0.5, bottom - tall), (step - 1, tall), colour, words)
             if rate > highest:
-                parts.append(
-                    f'<path d="M{x + step / 2:.1f} {top - 8} l-3 5 h6 z" fill="{colour}"><title>beyond the scale</title></path>'
-                )
+                middle = x + step / 2
+                drawing.shape([(middle, top - 8), (middle - 3, top - 3), (middle + 3, top - 3)], colour, "beyond the scale")
         y = bottom - quota / highest * _PANEL
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="#222" stroke-dasharray="5 4"/>')
-        parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{y - 4}" text-anchor="end">quota</text>')
+        drawing.line((_LEFT, y), (right, y), kind="mark", dashes="5 4")
+        drawing.text(right, y - 4, "quota", anchor="end")
         for second in range(0, seconds + 1, _SECOND_TICK):
-            x = _LEFT + second * step
-            parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{second} s</text>')
-    parts.append("</g></svg>\n")
-    return "\n".join(parts)
+            drawing.text(_LEFT + second * step, bottom + 16, f"{second} s", anchor="middle")
+    return drawing.svg()

@@ -1,0 +1,1 @@
+"""Draws how three groups share a capacity while they start and stop."""
