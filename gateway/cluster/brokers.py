@@ -4,7 +4,7 @@ So Weir knows a new or moved broker before any client learns the address.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 _log = logging.getLogger("weir.cluster")
 
@@ -19,6 +19,7 @@ class Brokers:
     def __init__(self, bootstrap: list[Address]) -> None:
         self.bootstrap = bootstrap
         self._addresses: dict[int, Address] = {}
+        self._anyone = list(dict.fromkeys(bootstrap))
         self._on_new: list[Callable[[int], None]] = []
 
     def on_new(self, callback: Callable[[int], None]) -> None:
@@ -31,6 +32,7 @@ class Brokers:
         if old == (host, port) or not host or not 0 < port <= _MAX_PORT:
             return
         self._addresses[node_id] = (host, port)
+        self._anyone = list(dict.fromkeys((*self.bootstrap, *self._addresses.values())))
         if old is None:
             _log.info("broker %d is at %s:%d", node_id, host, port, extra={"broker": node_id})
             for callback in self._on_new:
@@ -51,6 +53,6 @@ class Brokers:
     def __contains__(self, node_id: int) -> bool:
         return node_id in self._addresses
 
-    def anyone(self) -> list[Address]:
+    def anyone(self) -> Sequence[Address]:
         """The configured servers, then the known brokers; each address once."""
-        return list(dict.fromkeys((*self.bootstrap, *self._addresses.values())))
+        return self._anyone

@@ -78,7 +78,7 @@ class ClusterMetadata:
 
     def __init__(
         self,
-        bootstrap: Callable[[], list[Address]],
+        bootstrap: Callable[[], Sequence[Address]],
         security: Security = plaintext,
         on_topic: Callable[[str, bytes], None] = lambda _name, _id: None,
     ) -> None:
@@ -240,7 +240,7 @@ class ClusterMetadata:
 class OwnClient:
     """A client with connections of its own, such as a `TopicLog` needs. Brokers and topics come from the shared `metadata`."""
 
-    def __init__(self, metadata: "ClusterMetadata", bootstrap: Callable[[], list[Address]], connections: Connections) -> None:
+    def __init__(self, metadata: "ClusterMetadata", bootstrap: Callable[[], Sequence[Address]], connections: Connections) -> None:
         self._metadata = metadata
         self._bootstrap = bootstrap
         self._connections = connections

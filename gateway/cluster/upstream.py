@@ -15,10 +15,10 @@ from gateway.config.model import UpstreamConfig
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
 
+CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
-ALL_SECONDS = 9.5
-"""Timeouts of `dial_anyone` for one address, and for all. The last address gets the remaining time, because the cluster may be
-slow. A client waits longer (`CONNECT_SECONDS`), so that Weir can report the cause."""
+"""Timeouts for a client's broker, and for one address of several. The last address gets the remaining time, because the
+cluster may be slow."""
 
 _SHUTDOWN_SECONDS = 5.0
 
@@ -62,37 +62,39 @@ class Upstream:
 
     async def dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Connect a protocol to a known broker. Raises OSError, which names the cause."""
-        return await self._connect(self.brokers.address(node_id), protocol)
+        return await self._connect(self.brokers.address(node_id), protocol, CONNECT_SECONDS)
 
     async def dial_anyone(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Connect a protocol to the first broker that can be reached. Raises OSError, which names the cause for each address.
 
         An address that failed is tried last, so that a silent server delays one client and not every client.
         """
-        failures: list[str] = []
         addresses = self.brokers.anyone()
-        self._failed = {address: self._failed[address] for address in addresses if address in self._failed}
+        if self._failed:
+            self._failed = {address: self._failed[address] for address in addresses if address in self._failed}
+            addresses = sorted(addresses, key=lambda address: self._failed.get(address, 0.0))
+        failures: list[str] = []
         began = clock.monotonic()
-        for number, address in enumerate(sorted(addresses, key=lambda address: self._failed.get(address, 0.0)), 1):
-            left = ALL_SECONDS - (clock.monotonic() - began)
-            seconds = left if number == len(addresses) else min(ANYONE_SECONDS, left)
+        for number, address in enumerate(addresses, 1):
+            left = CONNECT_SECONDS - (clock.monotonic() - began)
             try:
-                async with asyncio.timeout(seconds):
-                    return await self._connect(address, protocol)
-            except OSError as error:  # a TimeoutError is one
+                return await self._connect(address, protocol, left if number == len(addresses) else min(ANYONE_SECONDS, left))
+            except OSError as error:
                 self._failed[address] = clock.monotonic()
-                failures.append(f"{address[0]}:{address[1]}: {problem_of(error, round(seconds, 1))}")
+                failures.append(f"{address[0]}:{address[1]}: {error}")
         raise OSError("; ".join(failures))
 
-    async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+    async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol], seconds: float) -> asyncio.Transport:
+        """Connect within `seconds`. Raises OSError, which names the cause."""
         context = self.context
         shutdown = None if context is None else _SHUTDOWN_SECONDS
         try:
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                protocol, *address, ssl=context, ssl_shutdown_timeout=shutdown
-            )
-        except ssl.SSLError as error:
-            raise OSError(problem_of(error, 0.0)) from error
+            async with asyncio.timeout(seconds):
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    protocol, *address, ssl=context, ssl_shutdown_timeout=shutdown
+                )
+        except OSError as error:  # a TimeoutError is one
+            raise OSError(problem_of(error, round(seconds, 1))) from error
         except (ValueError, OverflowError, TypeError) as error:  # an invalid host or port
             raise OSError(f"{address[0]!r}:{address[1]} is not an address: {error}") from error
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -32,8 +32,6 @@ from protocol.errors import InvalidFrame, ProtocolError
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
 
-CONNECT_SECONDS: Final = 10.0
-
 _log = logging.getLogger("weir.session")
 
 # Reasons not to read the client's socket.
@@ -43,7 +41,7 @@ _CONNECTING: Final = 4
 _REFUSED: Final = 8
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
-"""Connects a protocol to a broker; raises OSError."""
+"""Connects a protocol to a broker. Raises OSError, also if that takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +165,13 @@ class Session:
 
     async def _dial(self) -> None:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
-        except (OSError, TimeoutError) as error:
+            self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
+        except OSError as error:
             self._host.context.outlet.connection_rejected("broker_unreachable", self._core.throttle.origin.address)
             _log.warning(
                 "%s can't be reached: %s",
                 self._host.broker,
-                str(error) or f"no answer within {CONNECT_SECONDS:.0f} s",
+                error,
                 extra={"reason": "broker_unreachable", "broker": self._host.broker, "peer": self.peer},
             )
             if self._client is not None:

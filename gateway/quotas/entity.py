@@ -205,6 +205,10 @@ class Resolution:
     source: Source | None = None
 
 
+_MAX_RESOLVED: Final = 10_000
+"""The clients, users and addresses whose resolution a table remembers."""
+
+
 class QuotaLimit(NamedTuple):
     """One limit and its origin."""
 
@@ -220,6 +224,7 @@ class QuotaTable:
 
     def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
         self._limits: dict[str, dict[ClientQuotaEntity, QuotaLimit]] = {}  # by their names in buckets
+        self._resolved: dict[tuple[str, str | None, str | None, str | None], Resolution] = {}  # by key, user, client-id and ip
         self._exact: dict[ClientQuotaEntity, ClientQuotaEntity] = {}  # the entities with longer names
         file = list(quotas)
         self._exempt = {quota.entity for quota in file if quota.exempt}
@@ -266,7 +271,13 @@ class QuotaTable:
 
         Unlike in Kafka, an empty client-id is a client-id, so that no client escapes a default without one (KAFKA-13341).
         """
-        return self._first(key, client_levels(user, client_id)) or Resolution(Tags(None, short_name(client_id)), None, None)
+        found = self._resolved.get((key, user, client_id, None))
+        if found is None:
+            found = self._first(key, client_levels(user, client_id)) or Resolution(
+                Tags(None, short_name(client_id)), None, None
+            )
+            self._remember(found, key, user, client_id)
+        return found
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         """True if a client is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`).
@@ -282,8 +293,12 @@ class QuotaTable:
 
     def resolve_ip(self, key: str, ip: str) -> Resolution:
         """The quota `key` of an address: its own, else the default ip's. An exemption has its entity's level."""
-        tags = Tags(None, None, ip=ip)
-        return self._first(key, _levels(tags)) or Resolution(tags, None, None)
+        found = self._resolved.get((key, None, None, ip))
+        if found is None:
+            tags = Tags(None, None, ip=ip)
+            found = self._first(key, _levels(tags)) or Resolution(tags, None, None)
+            self._remember(found, key, ip=ip)
+        return found
 
     def resolve_group(self, key: str, group: str) -> Resolution:
         """The quota `key` of a group."""
@@ -292,8 +307,21 @@ class QuotaTable:
 
     def resolve_user(self, key: str, user: str) -> Resolution:
         """The limit `key` of a whole user, which no client-id changes: its own, else the default user's."""
-        tags = Tags(short_name(user), None)
-        return self._first(key, user_levels(user)) or Resolution(tags, None, None)
+        found = self._resolved.get((key, user, None, None))
+        if found is None:
+            found = self._first(key, user_levels(user)) or Resolution(Tags(short_name(user), None), None, None)
+            self._remember(found, key, user)
+        return found
+
+    def _remember(
+        self, found: Resolution, key: str, user: str | None = None, client_id: str | None = None, ip: str | None = None
+    ) -> None:
+        """Keep a resolution, as each new connection of a client asks for the same ones. Clients choose their names."""
+        if len(user or "") > MAX_NAME or len(client_id or "") > MAX_NAME:
+            return
+        if len(self._resolved) >= _MAX_RESOLVED:
+            self._resolved.clear()
+        self._resolved[key, user, client_id, ip] = found
 
     def again(self, key: str, bucket: Resolution) -> Resolution:
         """The quota `key` of a bucket that another table gave. Only levels that lead to the bucket's tags count."""

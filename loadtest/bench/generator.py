@@ -32,9 +32,9 @@ class LoadError(RuntimeError):
 class Job:
     """A load. `size` is the size of a Produce's batch or of a Fetch's response, in bytes.
 
-    `saturate` keeps `depth` requests in flight on each connection. `pace` sends `rate` requests a second on one connection,
-    one at a time. The CPU time is the sum of the processes `pids`. With `ca`, a PEM file, connections use TLS and verify the
-    certificate.
+    `saturate` keeps `depth` requests in flight on each connection. `connect` opens a connection for each request, and keeps
+    `connections` of them open. `pace` sends `rate` requests a second on one connection, one at a time. The CPU time is the sum
+    of the processes `pids`. With `ca`, a PEM file, connections use TLS and verify the certificate.
     """
 
     address: str
@@ -42,7 +42,7 @@ class Job:
     partitions: int
     size: int
     api: Literal["produce", "fetch"] = "produce"
-    mode: Literal["saturate", "pace"] = "saturate"
+    mode: Literal["saturate", "connect", "pace"] = "saturate"
     connections: int = 1
     depth: int = 1
     rate: float = 0.0
@@ -59,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Saturated:
-    """`requests` answered within `seconds`; the processes used `cpu` seconds."""
+    """`requests` answered within `seconds`; the processes used `cpu` seconds. After `connect`, each had its own connection."""
 
     requests: int
     seconds: float
@@ -187,6 +187,41 @@ async def saturate(job: Job) -> Saturated:
     return Saturated(answered_after - answered, ended - began, cpu_after - cpu)
 
 
+async def connect(job: Job) -> Saturated:
+    """Open, use and close connections, one request on each. Raises `LoadError`, `OSError`."""
+    tls = ssl.create_default_context(cafile=job.ca) if job.ca else None
+    host, port = _address(job.address)
+    answered = 0
+
+    async def visits(index: int) -> None:
+        nonlocal answered
+        load = job.load(index)
+        while True:
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+            writer.write(load.frames[0])
+            answer = await reader.readexactly(4)
+            answer += await reader.readexactly(int.from_bytes(answer, "big"))
+            writer.close()
+            error = answer[load.expected_at : load.expected_at + len(load.expected)]
+            if error != load.expected:
+                raise LoadError(f"error {error.hex()}: {answer[:100].hex()}")
+            answered += 1
+
+    ways = [asyncio.create_task(visits(index)) for index in range(job.connections)]
+
+    async def now(seconds: float) -> tuple[float, float, int]:
+        done, _ = await asyncio.wait(ways, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for way in done:
+            way.result()
+        return time.perf_counter(), cpu_seconds(job.pids), answered
+
+    began, cpu, before = await now(job.warmup)
+    ended, cpu_after, after = await now(job.seconds)
+    for way in ways:
+        way.cancel()
+    return Saturated(after - before, ended - began, cpu_after - cpu)
+
+
 def pace(job: Job) -> Paced:
     """Send at a steady rate, one request at a time, and measure each response time. Raises `LoadError`, `OSError`."""
     load = job.load(0)
@@ -231,8 +266,8 @@ def main() -> None:
     fields = json.loads(sys.argv[1])
     job = Job(**{**fields, "pids": tuple(fields["pids"])})
     try:
-        result = uvloop.run(saturate(job)) if job.mode == "saturate" else pace(job)
-    except (LoadError, OSError) as error:
+        result = pace(job) if job.mode == "pace" else uvloop.run(saturate(job) if job.mode == "saturate" else connect(job))
+    except (LoadError, OSError, asyncio.IncompleteReadError) as error:
         sys.exit(f"{job.address}: {error}")
     print(json.dumps(asdict(result)))
 

@@ -73,7 +73,7 @@ async def test_first_server_that_has_not_failed_is_used(refusing, listening):
 
 async def test_last_slow_server_gets_more_time(silent, monkeypatch):
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.1)
-    monkeypatch.setattr(module, "ALL_SECONDS", 0.7)
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.7)
     with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.7 s"):
         await upstream_of(silent).dial_anyone(asyncio.Protocol)
 
