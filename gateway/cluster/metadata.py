@@ -240,7 +240,9 @@ class ClusterMetadata:
 class OwnClient:
     """A client with connections of its own, such as a `TopicLog` needs. Brokers and topics come from the shared `metadata`."""
 
-    def __init__(self, metadata: "ClusterMetadata", bootstrap: Callable[[], Sequence[Address]], connections: Connections) -> None:
+    def __init__(
+        self, metadata: "ClusterMetadata", bootstrap: Callable[[], Sequence[Address]], connections: Connections
+    ) -> None:
         self._metadata = metadata
         self._bootstrap = bootstrap
         self._connections = connections

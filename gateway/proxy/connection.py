@@ -84,6 +84,8 @@ class BrokerEnd:
 class Session:
     """A client's connection: an asyncio protocol, and the `Wire` of its core. `address` is the client's own."""
 
+    __deletable__ = ("_core", "_requests")
+
     def __init__(self, host: SessionHost, slot: Slot, address: Address) -> None:
         self._host = host
         self._slot = slot
@@ -160,6 +162,9 @@ class Session:
         self._core.close(monotonic())
         self._host.sessions.remove(self)
         self._slot.release()
+        self._client = None
+        if self._broker is None and self._dialing is None:
+            self._let_go_of_core()
 
     # The broker's connection.
 
@@ -204,7 +209,10 @@ class Session:
             self._draining.go_on()
 
     def broker_lost(self, exc: Exception | None) -> None:
-        if self._client is not None and not self._client.is_closing():
+        self._broker = None
+        if self._client is None:
+            self._let_go_of_core()
+        elif not self._client.is_closing():
             where = {"peer": self.peer, "broker": self._host.broker}
             if isinstance(exc, SSLError):
                 why = cause_of(exc, "the broker's").words
@@ -362,6 +370,11 @@ class Session:
     def _close_client(self) -> None:
         if self._client is not None:
             self._client.close()
+
+    def _let_go_of_core(self) -> None:
+        """Break the cycle of references after the last event, so that the garbage collector has no work with this session."""
+        self._draining = None
+        del self._core, self._requests
 
     def _go_on_draining(self) -> None:
         if self._draining is not None:

@@ -131,8 +131,7 @@ class SessionCore:
             if isinstance(entry.special, ChargedFetch):
                 entry.special.release()
         self.in_flight.clear()
-        if self.connection.on_close is not None:
-            self.connection.on_close()
+        self.connection.close()
         self.requests.close()
         self.throttle.abandon()
         self.client.leave(now)

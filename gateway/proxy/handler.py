@@ -279,6 +279,14 @@ class Connection:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
         return True
 
+    def close(self) -> None:
+        """Tell `on_close` that the connection is gone. Then drop what refers back to it, so that its memory is free at once."""
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
+        self.send_own_request = _send_nothing
+        self.produce = self.fetch = self.share_fetch = None
+
     def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float) -> bool:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
 
@@ -294,6 +302,10 @@ class Connection:
                 if verdict[1]:
                     return True
         return False
+
+
+def _send_nothing(frame: bytes, take: TakeAnswer, now: float) -> None:
+    """The connection is gone."""
 
 
 HandlerFactory = Callable[[Connection], RequestHandler | None]

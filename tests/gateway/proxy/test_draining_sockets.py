@@ -1,6 +1,7 @@
 """The end of a session on real sockets, as client and broker see it, over TCP and over TLS."""
 
 import asyncio
+import gc
 import ssl
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -12,6 +13,7 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.observer import Outlet
 from gateway.proxy.connection import Session, SessionHost
 from gateway.proxy.context import SessionContext
+from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.produce_gate import ProduceGate
@@ -163,6 +165,25 @@ async def test_unread_requests_do_not_reset_before_answer_is_read(place):
     assert await client.read() == b""
     await over(place, to_gateway)
     assert await broker.read() == b""
+
+
+@on_uvloop
+async def test_ended_session_leaves_no_garbage(place):
+    """A cycle of references would cost a garbage collection for each few hundred connections."""
+    gc.collect()
+    gc.disable()
+    try:
+        for ended_by_broker in (False, True):
+            client, to_gateway, broker, to_client, session = await begin(place, m.produce(1))
+            to_client.write(m.produced(1))
+            await client.readexactly(len(m.produced(1)))
+            del session
+            (to_client if ended_by_broker else to_gateway).close()
+            await (client if ended_by_broker else broker).read()
+            await over(place, to_gateway)
+        await until(lambda: not any(isinstance(found, SessionCore) for found in gc.get_objects()))
+    finally:
+        gc.enable()
 
 
 @on_uvloop
