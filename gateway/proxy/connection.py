@@ -8,8 +8,7 @@ import asyncio
 import logging
 import socket
 from array import array
-from collections.abc import Awaitable, Callable, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Set
 from fcntl import ioctl
 from ssl import SSLError
 from termios import FIONREAD
@@ -17,11 +16,10 @@ from typing import Final, cast
 
 from gateway.clock import monotonic
 from gateway.cluster.brokers import Address
-from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
-from gateway.proxy.sessions import ConnectionFacts, Sessions
+from gateway.proxy.sessions import ConnectionFacts, SessionHost
 from gateway.proxy.tcp_info import silence_seconds, transferred_bytes
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data, Slot
@@ -39,20 +37,6 @@ _CORE: Final = 1
 _BROKER_FULL: Final = 2
 _CONNECTING: Final = 4
 _REFUSED: Final = 8
-
-Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
-"""Connects a protocol to a broker. Raises OSError, also if that takes too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionHost:
-    """The surroundings of a session: the shared parts, the other sessions, and the way to its broker."""
-
-    context: SessionContext
-    sessions: Sessions
-    dial: Dial
-    broker: str
-    node_id: int | None = None
 
 
 class BrokerEnd:

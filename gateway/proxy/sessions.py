@@ -1,11 +1,12 @@
 """All open sessions of a process, and the end of those that are idle for too long."""
 
 import asyncio
-from collections.abc import Iterator, Set
+from collections.abc import Awaitable, Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.observer import Outlet
+from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 
@@ -141,3 +142,18 @@ class Sessions:
                 reason = "idle" if idle else "authentication_timeout"
                 self._outlet.connection_rejected(reason, session.peer.rpartition(":")[0])
                 session.close(reason)
+
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
+"""Connects a protocol to a broker. Raises OSError, also if that takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHost:
+    """The surroundings of a session: the shared parts, the other sessions, and the way to its broker."""
+
+    context: SessionContext
+    sessions: Sessions
+    dial: Dial
+    broker: str
+    node_id: int | None = None

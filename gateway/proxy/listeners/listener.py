@@ -14,7 +14,7 @@ from gateway.cluster.brokers import Address
 from gateway.cluster.upstream import Upstream
 from gateway.config.endpoints import PortRange
 from gateway.config.model import ListenerConfig
-from gateway.proxy.connection import Dial, Session, SessionHost
+from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
@@ -22,7 +22,7 @@ from gateway.proxy.listeners.acceptor import Acceptor, Admission, Serve
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
-from gateway.proxy.sessions import Sessions
+from gateway.proxy.sessions import Dial, SessionHost, Sessions
 from gateway.proxy.tls.contexts import LiveContext, ServerContext, server_context
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from gateway.cluster.brokers import Address
-from gateway.proxy.connection import Session, SessionHost
+from gateway.proxy.connection import Session
 from gateway.proxy.identity import ANONYMOUS
+from gateway.proxy.sessions import SessionHost
 from gateway.proxy.tls.buffered_protocol import BufferedTlsProtocol
 from gateway.proxy.tls.handshakes import client_certificate, server_name
 from gateway.proxy.tls.principal import PrincipalMapping

@@ -11,13 +11,13 @@ import uvloop
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
-from gateway.proxy.connection import Session, SessionHost
+from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.proxy.sessions import Sessions
+from gateway.proxy.sessions import SessionHost, Sessions
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.engine import QuotaEngine
 from loadtest.testkit.certificates import LOOPBACK, Authority
