@@ -5,9 +5,9 @@ its beginning, through the same gateway. Phases without and with the replays alt
 third kind of phase, other replays run through a gateway of their own. That shows the part of the machine, which all processes
 share. At last, new replays run without a lane, at the same total rate. All clients are librdkafka.
 
-The figures compare the latency from produce to consume, and the bytes of each class: the kernel's count of each replay's
-connections, and the gateway's charges of its groups. A full run takes six minutes and writes loadtest/results/replays.*. The
-rates leave processors idle, so run it on a machine that does nothing else.
+The figures compare the latency from produce to consume, and the bytes of each class. The bytes are the kernel's count of each
+replay's connections, and the gateway's charges of its groups. A full run takes six minutes and writes
+loadtest/results/replays.*. The rates leave processors idle, so run it on a machine that does nothing else.
 """
 
 import argparse

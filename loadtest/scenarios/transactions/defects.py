@@ -17,7 +17,8 @@ from kafka.record.util import calc_crc32c
 
 from gateway.__main__ import main
 from gateway.cluster.brokers import Address
-from gateway.proxy.connection import Session, SessionHost
+from gateway.proxy.connection import Session
+from gateway.proxy.sessions import SessionHost
 from gateway.proxy.wire import Slot
 from loadtest.testkit.gateway_process import GatewayProcess
 from protocol.api_keys import ApiKey
