@@ -18,6 +18,7 @@ from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.fetch import KIND as FETCH
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 from gateway.quotas.kinds.request_rates import nested
+from gateway.quotas.schedule import When
 
 MAX_RULES: Final = 2_000
 """The rules of all groups. Each rule is compared with the earlier ones, and with each new client."""
@@ -253,6 +254,7 @@ def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
     """One line for each group without an effect of its own, and for each pattern that is probably meant as a principal."""
     yield from _unused_numbers(groups)
     yield from _unlimited_lanes(groups)
+    yield from _timed_parents(groups)
     related = {group.parent for group in groups} | {group.name for group in groups if group.parent is not None}
     for index, group in enumerate(groups):
         if not group.limits and not group.shadow and group.name not in related:
@@ -304,3 +306,29 @@ def _unused_numbers(groups: Sequence[Group]) -> Iterator[str]:
                     f"quotas.groups[{index}].{key}: no group above {group.name} has a ceiling of {key} to divide, so {names}"
                     f" has no effect — {ancestor}"
                 )
+
+
+def _timed_parents(groups: Sequence[Group]) -> Iterator[str]:
+    """One line for each parent whose rows all count for a time, unless the groups below it count for the same time."""
+    lasting = {group.name for group in groups if group.when is None}
+    warned: set[str] = set()
+    for index, group in enumerate(groups):
+        if group.when is None or group.name in lasting or group.name in warned:
+            continue
+        times = {row.when for row in groups if row.name == group.name}
+        below = [*dict.fromkeys(row.name for row in groups if row.parent == group.name and row.when not in times)]
+        if below:
+            warned.add(group.name)
+            key = "until" if group.when.schedule is None else "schedule"
+            others = len(times) - 1
+            more = f" or in {others} other time{'s' if others > 1 else ''}" if others else ""
+            names = f"{', '.join(below[:5])}{', ...' if len(below) > 5 else ''}"
+            yield (
+                f"quotas.groups[{index}].{key}: {group.name} counts only {_time_text(group.when)}{more}. At other times, the"
+                f" groups below it ({names}) have no limits but their own ceilings — add a row of {group.name} without schedule"
+                " and until"
+            )
+
+
+def _time_text(when: When) -> str:
+    return str(when) if when.until is not None else f"in {when}"

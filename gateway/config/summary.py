@@ -1,9 +1,11 @@
 """The summary of a valid config, for `weir check`: its addresses, and the features that it switches on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.model import ListenerConfig, WeirConfig
+from gateway.quotas.group_tree import lineage
+from gateway.quotas.groups import Group
 from gateway.quotas.scope import BROKER
 
 
@@ -41,8 +43,7 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     scope = ", at each broker" if quotas.scope == BROKER else ""
     how = f"{quotas.algorithm}{scope}, {_enforced(quotas.enforce)}"
     yield "quotas", f"{limited} limited and {exempt} exempt; {how}" if quotas.entities else None
-    groups = sum(bool(group.limits) for group in quotas.groups)
-    yield "groups", f"{groups} limited of {len(quotas.groups)}; {_enforced(quotas.enforce)}" if quotas.groups else None
+    yield "groups", f"{_groups(quotas.groups)}; {_enforced(quotas.enforce)}" if quotas.groups else None
     yield "topic quotas", None if topics is None else f"{topics.total} bytes/s, {_enforced(quotas.enforce)}"
     yield "volume quotas", None if volumes is None else f"source {volumes.source}, {_enforced(volumes.enforce)}"
     yield "connection limits", ", ".join(_limits(config))
@@ -51,6 +52,21 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     yield "workers", str(config.workers) if config.workers > 1 else None
     ledger = config.ledger
     yield "ledger", None if ledger is None else str(ledger.path) + (f" and topic {ledger.topic}" if ledger.topic else "")
+
+
+def _groups(rows: Sequence[Group]) -> str:
+    """Their number and levels, and the numbers that they have. Several rows of one name are one group."""
+    parents = {row.name: row.parent for row in rows}
+    lines = [lineage(row.name, {**parents, row.name: row.parent}) for row in rows]
+    levels = max([len(line) for line in lines])
+    limited = {row.name for row in rows if row.limits}
+    counts = {
+        "with a ceiling": len(limited),
+        "with a guarantee": len({row.name for row in rows if row.guarantees}),
+        "without a limit": len({line[0] for line in lines if limited.isdisjoint(line)}),
+    }
+    shown = ", ".join([f"{count} {words}" for words, count in counts.items() if count])
+    return f"{len(parents)}{f' on {levels} levels' if levels > 1 else ''}: {shown}"
 
 
 def _limits(config: WeirConfig) -> Iterator[str]:

@@ -47,6 +47,29 @@ def test_snake_case_key_of_client_id_is_understood() -> None:
     assert group.rules == (GroupRule(client_id="b"),)
 
 
+NIGHT = '{from: "22:00", to: "06:00", zone: UTC}'
+
+
+def timed_tree(*whole: str, child: str = "") -> str:
+    rows = [f"{{name: all, producer_byte_rate: 104857600, {when}}}" for when in whole]
+    return groups(*rows, *(f"{{name: {name}, parent: all, match: [{{user: {name}}}], {child}}}" for name in "ab"))
+
+
+def test_parent_that_counts_for_a_time_gets_a_warning() -> None:
+    (warning,) = parsed(timed_tree(f"schedule: {NIGHT}")).warnings()
+    assert warning == (
+        "quotas.groups[0].schedule: all counts only in mon-sun 22:00-06:00 UTC. At other times, the groups below it (a, b) have"
+        " no limits but their own ceilings — add a row of all without schedule and until"
+    )
+    (warning,) = parsed(timed_tree("until: 2099-12-01T06:00Z", f"schedule: {NIGHT}")).warnings()
+    assert warning.startswith("quotas.groups[0].until: all counts only until 2099-12-01T06:00Z or in 1 other time. ")
+
+
+def test_parent_with_a_lasting_row_gets_no_warning() -> None:
+    assert parsed(timed_tree(f"schedule: {NIGHT}", "")).warnings() == []
+    assert parsed(timed_tree(f"schedule: {NIGHT}", child=f"schedule: {NIGHT}")).warnings() == []
+
+
 def test_groups_survive_the_way_to_a_worker() -> None:
     config = parsed(ALL_KEYS)
     kept = parse_kept_config(kept_config(config), source="weir.yaml", directory=Path())
@@ -59,8 +82,22 @@ def test_place_of_a_groups_limit_is_its_line() -> None:
 
 
 def test_summary_counts_groups() -> None:
-    assert "groups (1 limited of 2; enforced)" in "\n".join(summary(parsed(ALL_KEYS)))
+    assert "groups (2: 1 with a ceiling, 1 without a limit; enforced)" in "\n".join(summary(parsed(ALL_KEYS)))
     assert not any("quotas.entities: is empty" in warning for warning in parsed(ALL_KEYS).warnings())
+
+
+def test_summary_describes_a_tree() -> None:
+    rows = (
+        "{name: all, producer_byte_rate: 104857600}",
+        "{name: inner, parent: all, producer_byte_rate: {weight: 2}}",
+        "{name: a, parent: inner, match: [{user: a}], producer_byte_rate: {guarantee: 20971520}}",
+        "{name: b, parent: all, match: [{user: b}], schedule: " + NIGHT + "}",
+        "{name: b, parent: all, match: [{user: b}]}",
+        "{name: c, match: [{user: c}]}",
+    )
+    assert "groups (5 on 3 levels: 1 with a ceiling, 1 with a guarantee, 1 without a limit; enforced)" in "\n".join(
+        summary(parsed(groups(*rows)))
+    )
 
 
 def test_small_quota_of_a_group_gets_a_warning() -> None:
