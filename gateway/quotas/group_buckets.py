@@ -142,10 +142,10 @@ class GroupBuckets:
         rate = shares.tree.tree.entitlements[shares.tree.places[name]]
         full = 1.0 if kind.full_request is None else float(kind.full_request.amount)
         inner = EntitledBucket(rate, rate, self._burst_seconds(shares, name), full, now)
-        own = SharedMeter(inner, rate, share[0], share[1]) if self._shared else inner
+        own = SharedMeter(inner, rate, share[0], share[1], exact=True) if self._shared else inner
         above = None if parent is None or not isinstance(parent.meter, GroupMeter) else parent.meter
         meter = GroupMeter(own, inner, rate, above)
-        meter.set_rates(rate, rate, self._interval, now)
+        meter.set_rates(rate, rate, shares.tree.limits[name], self._interval, now)
         return meter
 
     def add(self, bucket: Bucket) -> None:
@@ -166,19 +166,21 @@ class GroupBuckets:
             self.add(bucket)
 
     def measure(self, now: float) -> Demands:
-        """The demand of this gateway's clients since the last call: the rate, or `inf` if one of them had to wait."""
+        """The demand of this gateway's clients since the last call: the rate, or `inf` if their share was too small."""
         seconds = now - self._measured
         found: dict[tuple[str, str], float] = {}
         for kind, shares in self._kinds.items():
             for name, bucket in shares.buckets.items():
                 meter = bucket.meter
+                if not isinstance(meter, GroupMeter):
+                    continue
                 if name not in shares.tree.leaves:
-                    if isinstance(meter, GroupMeter):
-                        bucket.amount_total = int(meter.used)
+                    bucket.amount_total = int(meter.used)
                     continue
                 used = bucket.amount_total - shares.counted[name]
                 shares.counted[name] = bucket.amount_total
-                if bucket.episode.lasted_beyond(self._measured):
+                if meter.topped_up or bucket.episode.lasted_beyond(self._measured):
+                    meter.topped_up = False
                     found[kind, name] = inf
                 elif used > 0:
                     found[kind, name] = used / seconds
@@ -211,7 +213,7 @@ class GroupBuckets:
                 rate = max(shares.found[place], entitlements[place])
                 if rate > _NOTABLE_RAISE * meter.present_rate and meter.delay(now) > _LONG_DELAY_SECONDS:
                     self.raised = True
-                meter.set_rates(rate, entitlements[place], interval, now)
+                meter.set_rates(rate, entitlements[place], shares.tree.limits[name], interval, now)
                 if not bucket.policy.enforce:  # nobody waits, so nobody pays a debt off
                     meter.forgive(now)
 

@@ -1,10 +1,12 @@
 """The meter of a group that shares a capacity with other groups. It charges the groups above it as well.
 
 A group within its entitlement waits for its own bucket only. A group above its entitlement borrows, so it waits for its
-parent's bucket as well. The wait ends when the entitlement has paid for the use (the green and yellow of Linux' HTB).
+parent's bucket as well. The wait ends when the entitlement has paid for the use (the green and yellow of Linux' HTB). While the
+parent's bucket has tokens to spare, the group's own bucket runs at its ceiling.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from gateway.quotas.meter import Meter, PastUse
@@ -13,6 +15,16 @@ from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 LEAF_BURST_SECONDS: Final = 1.0
 """A group with clients may use the rate of this time at once. A group with groups below it may use that of one interval."""
 
+ENTITLED_PART: Final = 0.5
+"""Of an interval: the entitlement of this time may be used at once, in spite of a parent in debt. A group that returns uses it
+beside the use of the others, and nobody pays it back. So a longer time would exceed the parent's ceiling."""
+
+_LEAST_FREE: Final = 1.0
+"""One request, for kinds that count requests."""
+
+SPARE_PART: Final = 0.1
+"""Of the parent's burst: tokens above this are spare, so a group may use them before the next division. A division lags one to
+three intervals behind a group that stops."""
 
 LONGEST_ENTITLEMENT_DEBT: Final = 1.0
 """Seconds. After this time at the latest, a group that has borrowed gets its entitlement again."""
@@ -21,25 +33,29 @@ LONGEST_ENTITLEMENT_DEBT: Final = 1.0
 class EntitledBucket(TokenBucket):
     """A token bucket with a second balance, which the group's entitlement refills.
 
-    The second balance holds the entitlement of one interval. Its debt is as small: use that the parent has lent is not paid
-    back later.
+    The second balance holds the entitlement of `ENTITLED_PART`, at least one unit. Its debt is as small: use that the parent
+    has lent is not paid back later.
     """
 
-    __slots__ = ("_entitlement", "_free", "_most_free")
+    __slots__ = ("_entitlement", "_free", "_interval", "_most_free", "_topped_up")
 
     def __init__(self, rate: float, entitlement: float, burst_seconds: float, least_burst: float, now: float) -> None:
         super().__init__(rate, burst_seconds, now, MAX_DEBT_SECONDS, least_burst)
         self._entitlement = entitlement
         self._most_free = 0.0
         self._free = 0.0
+        self._interval = 0.0
+        self._topped_up = now
 
     def entitle(self, entitlement: float, interval: float, now: float) -> None:
-        """Change the entitlement per second. The balance holds that of `interval` seconds."""
+        """Change the entitlement per second, and the time between two divisions."""
         self._free += (now - self._last) * (self._entitlement - entitlement)
+        most = max(entitlement * interval * ENTITLED_PART, _LEAST_FREE)
         if self._most_free == 0.0:
-            self._free = entitlement * interval
+            self._free = most
         self._entitlement = entitlement
-        self._most_free = entitlement * interval
+        self._interval = interval
+        self._most_free = most
 
     def set_burst(self, burst_seconds: float) -> None:
         """Takes effect with the next change of the limit."""
@@ -68,6 +84,16 @@ class EntitledBucket(TokenBucket):
         self._free = free
         return super().charge(amount, now)
 
+    def top_up(self, ceiling: float, now: float) -> float:
+        """Pay a debt as if the rate had been `ceiling` since the last call, for an interval at most. Returns the new delay.
+
+        To be called after a charge. `inf` pays the whole debt.
+        """
+        paid = inf if ceiling == inf else (ceiling - self._limit) * min(now - self._topped_up, self._interval)
+        self._topped_up = now
+        self._tokens = min(self._tokens + paid, 0.0)
+        return -self._tokens / self._limit
+
     def lent(self) -> None:
         """The parent has paid for the use."""
         if self._free < -self._most_free:
@@ -86,21 +112,25 @@ class EntitledBucket(TokenBucket):
 class GroupMeter(Meter):
     """`own` is the group's bucket, which gateways may share; `entitled` is the same bucket without its peers.
 
-    `used` is the use that the groups below have charged. A group that clients belong to counts in its `Bucket`.
+    `used` is the use that the groups below have charged. A group that clients belong to counts in its `Bucket`. `topped_up`
+    is set when the group has used more than its rate, because its parent had tokens to spare. The caller resets it.
     """
 
-    __slots__ = ("_entitled", "own", "parent", "used")
+    __slots__ = ("_ceiling", "_entitled", "own", "parent", "topped_up", "used")
 
     def __init__(self, own: Meter, entitled: EntitledBucket, limit: float, parent: "GroupMeter | None") -> None:
         super().__init__(limit)
         self.own = own
         self._entitled = entitled
+        self._ceiling = limit
         self.parent = parent
         self.used = 0.0
+        self.topped_up = False
 
-    def set_rates(self, rate: float, entitlement: float, interval: float, now: float) -> None:
-        """Run at `rate` per second until the next division."""
+    def set_rates(self, rate: float, entitlement: float, ceiling: float, interval: float, now: float) -> None:
+        """Run at `rate` per second until the next division, and at `ceiling` while the parent has tokens to spare."""
         self._entitled.entitle(entitlement, interval, now)
+        self._ceiling = ceiling
         self.set_limit(rate, now)
 
     @property
@@ -120,6 +150,9 @@ class GroupMeter(Meter):
         above = parent.charge(amount, now)
         if above <= 0.0:
             self._entitled.lent()
+            if delay > 0.0 and parent.balance(now) > SPARE_PART * parent.capacity:
+                self.topped_up = True
+                return self._entitled.top_up(self._ceiling if self._ceiling < parent.present_rate else inf, now)
         elif above > delay:
             wait = self._entitled.borrowed(now)
             if wait > delay:

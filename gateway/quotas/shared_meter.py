@@ -13,6 +13,9 @@ from gateway.quotas.entity import Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.meter import Meter, PastUse, carry_over
 
+MAX_PEER_DEBT_SECONDS: Final = 10.0
+"""The longest debt that peers leave in an `exact` meter. A smaller one forgets a part of large requests."""
+
 _WHOLE: Final = 1.0
 
 
@@ -21,13 +24,17 @@ class SharedMeter(Meter):
 
     `share` in (0, 1] is this gateway's part; 1.0 presumes nothing. A charge of `amount` presumes at most
     `tokens + limit * horizon - amount` units. So no client waits for longer than `horizon` because of presumed use.
+
+    `exact` is for a token bucket whose burst is about an interval. Reported use then replaces presumed use at once: if both
+    counted for an interval, the balance would swing by half of the burst. Debts by peers may be larger than the burst.
     """
 
-    __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed")
+    __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed", "exact")
 
-    def __init__(self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0) -> None:
+    def __init__(self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0, *, exact: bool = False) -> None:
         super().__init__(limit)
         self._inner = inner
+        self.exact = exact
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
         self._presumed = 0.0  # in this interval
@@ -48,13 +55,29 @@ class SharedMeter(Meter):
     def charge_others(self, amount: float, now: float, *, no_debt: bool = False) -> None:
         """Record the use of a peer (negative: the peer took it back).
 
-        The debt is at most the capacity, since Kafka's window forgets older use. With `no_debt` no debt is left.
+        The debt is at most the capacity, since Kafka's window forgets older use; with `exact` at most
+        `MAX_PEER_DEBT_SECONDS`.
+        With `no_debt` no debt is left.
         """
         if amount > 0:
+            if self.exact and not no_debt:
+                amount -= self._replace(amount)
             left = self._inner.tokens(now)
-            room = self._inner.capacity if left is None else left + (0.0 if no_debt else self._inner.capacity)
+            room = self._inner.capacity if left is None else left + (0.0 if no_debt else self._most_debt)
             amount = min(amount, max(room, 0.0))
         self._inner.charge(amount, now)
+
+    @property
+    def _most_debt(self) -> float:
+        return self._limit * MAX_PEER_DEBT_SECONDS if self.exact else self._inner.capacity
+
+    def _replace(self, amount: float) -> float:
+        """Take up to `amount` units out of the presumed ones, the oldest first. They stay charged. Returns their number."""
+        older = min(amount, self._older)
+        newer = min(amount - older, self._presumed)
+        self._older -= older
+        self._presumed -= newer
+        return older + newer
 
     def settle(self, share: float, horizon: float, now: float, *, confirm: bool = False, hold: bool = False) -> None:
         """End an interval: give back the amounts that were presumed before this interval.

@@ -258,7 +258,7 @@ class Member:
             if meter is None:
                 continue
             if reachable:
-                meter.settle(self._share(entity, now), horizon, now, hold=hold or stalled)
+                meter.settle(self._share(entity, now, exact=meter.exact), horizon, now, hold=hold or stalled)
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
@@ -283,21 +283,21 @@ class Member:
         current = now - self._own_message_at <= HORIZON_INTERVALS * self.interval
         return now if current or self._own_message_at == float("-inf") else self._own_message_at
 
-    def _share(self, entity: UsageKey, now: float) -> float:
+    def _share(self, entity: UsageKey, now: float, *, exact: bool) -> float:
         """This member's part of an entity's quota: one half is divided evenly, the other half by recent use.
 
-        Without any known use, the quota is divided by the number of members, because every member may begin to use it.
+        Without any known use, the quota is divided by the number of members, because every member may begin to use it. With
+        `exact`, use counts as known after some intervals: some peers that begin together are heard later than others.
         """
         quiet = self.quiet
         then = self._as_of(now)
         others = [flow.recent(then, quiet) for flow in self._active.get(entity, {}).values() if then - flow.at <= quiet]
         own = self._own.get(entity)
         known = own is not None and now - own.flow.at <= quiet
-        if own is None or not known or (not others and now - own.began < HORIZON_INTERVALS * self.interval):
+        if own is None or not known or ((exact or not others) and now - own.began < HORIZON_INTERVALS * self.interval):
             return 1.0 / max(self.status.members, len(others) + 1)
-        used_here = own.flow.recent(now, quiet)
-        used = used_here + sum(others)
-        by_use = used_here / used if used > 0.0 else 1.0
+        used, theirs = own.flow.recent(now, quiet), sum(others)
+        by_use = used / (used + theirs) if used + theirs > 0.0 else 1.0
         return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
 
     def _chosen(self, now: float) -> tuple[EntityUse, ...]:

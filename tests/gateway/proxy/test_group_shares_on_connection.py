@@ -55,7 +55,7 @@ def test_group_within_its_entitlement_ignores_the_parents_debt():
     send(returning, 1, "b-1")
     assert (borrower.paused, returning.paused) == (True, False)
     send(returning, 1, "b-1")
-    assert returning.paused  # its second request is above the entitlement of one interval
+    assert returning.paused  # only its first request is within the entitlement
 
 
 def test_parent_is_charged_for_the_groups_below():

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.shared_meter import SharedMeter
+from gateway.quotas.shared_meter import MAX_PEER_DEBT_SECONDS, SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
 
@@ -109,3 +109,44 @@ def test_meter_with_presumption_is_not_idle() -> None:
     shared.settle(0.5, 0.6, 1.0)
     shared.settle(0.5, 0.6, 1.0)
     assert shared.idle(1.0)
+
+
+def exact_meter(share: float = 0.5) -> SharedMeter:
+    return SharedMeter(TokenBucket(LIMIT, 1.0, 0.0), LIMIT, share, 0.6, exact=True)
+
+
+def test_reported_use_replaces_presumed_use_in_an_exact_meter() -> None:
+    shared = exact_meter()
+    shared.charge(40, 0.0)
+    shared.charge_others(30, 0.0)
+    assert (shared.tokens(0.0), shared.presumed) == (20.0, 10.0)
+    shared.charge_others(30, 0.0)
+    assert (shared.tokens(0.0), shared.presumed) == (0.0, 0.0)
+    shared.settle(0.5, 0.6, 0.0)
+    shared.settle(0.5, 0.6, 0.0)
+    assert shared.tokens(0.0) == 0.0
+
+
+def test_oldest_presumption_is_replaced_first() -> None:
+    shared = exact_meter()
+    shared.charge(20, 0.0)
+    shared.settle(0.5, 0.6, 0.0)
+    shared.charge(10, 0.0)
+    shared.charge_others(20, 0.0)
+    shared.settle(0.5, 0.6, 0.0)
+    assert (shared.tokens(0.0), shared.presumed) == (40.0, 10.0)
+
+
+def test_old_use_of_a_peer_replaces_no_presumption() -> None:
+    shared = exact_meter()
+    shared.charge(20, 0.0)
+    shared.charge_others(30, 0.0, no_debt=True)
+    assert (shared.tokens(0.0), shared.presumed) == (30.0, 20.0)
+
+
+def test_peers_leave_long_debts_in_an_exact_meter() -> None:
+    shared = exact_meter(share=1.0)
+    shared.charge_others(500, 0.0)
+    assert shared.tokens(0.0) == -400.0
+    shared.charge_others(1_000_000, 0.0)
+    assert shared.tokens(0.0) == -LIMIT * MAX_PEER_DEBT_SECONDS

@@ -1,5 +1,6 @@
 """Gateways that divide a capacity among groups together."""
 
+from collections import deque
 from math import inf
 
 import pytest
@@ -58,6 +59,32 @@ class Gateways:
         ]
 
 
+class GatewaysInTurn(Gateways):
+    """One member steps at each call, and its record arrives `lag` calls later. Call `step` `count` times in an interval."""
+
+    def __init__(self, count, every, lag=1):
+        super().__init__(count, every)
+        self._calls = 0
+        self._records = deque([[]] * lag)
+
+    def step(self, now):
+        for record in self._records.popleft():
+            for member in self.members:
+                member.receive(*record, now)
+        number = self._calls % len(self.members)
+        self._records.append(self.members[number].step(now))
+        if self._calls // len(self.members) % 5 == 0:
+            self.engines[number].tick(now)
+        self._calls += 1
+
+
+def begun_in_turn(every, lag=1):
+    gateways = GatewaysInTurn(2, every, lag)
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL / 2)
+    traffic.run([], 2)
+    return traffic
+
+
 def begun(count, every, delay=0.0):
     gateways = Gateways(count, every, delay)
     traffic = Traffic(gateways.engines, gateways.step, INTERVAL)
@@ -84,6 +111,29 @@ def test_idle_group_returns_at_another_gateway():
     seconds = traffic.whole(MB8, 5, 20)
     assert min(seconds) > 0.8
     assert max(seconds) < 1.2
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_starts_and_stops_at_two_gateways_exceed_little(lag):
+    traffic = begun_in_turn(groups(a=(1, 0), b=(1, MB8 / 2)), lag)
+    senders = [Sender("a", gateway=number, connections=1) for number in (0, 1)]
+    senders += [Sender("b", lambda seconds: int(seconds / 6) % 2 == 1, gateway=number, connections=1) for number in (0, 1)]
+    traffic.run(senders, 60)
+    seconds = traffic.whole(MB8, 4, 62)
+    assert min(seconds) > 0.9
+    assert max(seconds) < 1.1
+    assert all(0.98 < sum(seconds[begin : begin + 5]) / 5 < 1.02 for begin in range(len(seconds) - 4))
+    assert sum(seconds) / len(seconds) > 0.99
+    for start in range(8, 62, 12):
+        assert traffic.shares(MB8, start, start + 2)["b"] > 0.5
+        assert traffic.shares(MB8, start + 2, start + 6)["b"] == pytest.approx(0.75, abs=0.03)
+
+
+def test_large_requests_at_two_gateways_keep_their_shares():
+    traffic = begun_in_turn(groups(a=(1, 0), b=(1, MB8 / 2)))
+    traffic.size = 262_144
+    traffic.run([Sender(name, gateway=number, connections=5) for name in "ab" for number in (0, 1)], 40)
+    assert traffic.shares(MB8, 12, 42) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.02)
 
 
 def test_clients_of_a_dead_gateway_want_nothing():

@@ -1,0 +1,51 @@
+"""The bucket of a group beside the tokens that its parent has to spare. Rates are per second, and the parent has 1000."""
+
+import pytest
+
+from gateway.quotas.group_meter import EntitledBucket, GroupMeter
+
+START = 5_000.0
+INTERVAL = 0.2
+WHOLE = 1_000.0
+
+
+def meter(rate: float, parent: GroupMeter | None = None, ceiling: float = WHOLE, burst: float = 1.0) -> GroupMeter:
+    bucket = EntitledBucket(rate, rate, burst, 1.0, START)
+    found = GroupMeter(bucket, bucket, rate, parent)
+    found.set_rates(rate, rate, ceiling, INTERVAL, START)
+    return found
+
+
+def family(ceiling: float = WHOLE) -> tuple[GroupMeter, GroupMeter]:
+    """A parent with a burst of 200 units, and a group with 250 of its 1000 units per second and an empty bucket."""
+    parent = meter(WHOLE, burst=INTERVAL)
+    group = meter(250.0, parent, ceiling)
+    group.own.charge(250.0, START)
+    return parent, group
+
+
+def test_group_uses_spare_tokens_of_its_parent_at_once() -> None:
+    parent, group = family()
+    assert group.charge(100.0, START) == 0.0
+    assert group.topped_up
+    assert (group.tokens(START), parent.tokens(START)) == (0.0, 100.0)
+
+
+def test_group_waits_when_no_token_is_spare() -> None:
+    _, group = family()
+    assert group.charge(190.0, START) == pytest.approx(190 / 250)
+    assert not group.topped_up
+
+
+def test_own_ceiling_holds_beside_spare_tokens() -> None:
+    _, group = family(ceiling=350.0)
+    now = START + 0.1
+    assert group.charge(45.0, now) == pytest.approx(10 / 250)  # 25 at its own rate, and 10 more at its ceiling
+    assert group.charge(20.0, now) == pytest.approx(30 / 250)
+    assert group.charge(20.0, START + 100.0) == 0.0
+
+
+def test_group_at_its_ceiling_gets_no_spare_tokens() -> None:
+    parent = meter(WHOLE, burst=INTERVAL)
+    group = meter(250.0, parent, ceiling=250.0)
+    assert group.charge(300.0, START) == pytest.approx(50 / 250)
