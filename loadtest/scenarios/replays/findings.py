@@ -56,7 +56,8 @@ def lane_findings(on: Experiment, reports: Sequence[Replayed]) -> Lane:
     far = sum(round(total * each.far_behind / each.record_bytes) for total, each in zip(totals, reports, strict=True))
     received = Classes(far, sum(totals) + tails - far)
     # In the last phase, the replays were not in the lane all the time.
-    full = [phase for phase in on.phases if phase.kind == BESIDE][:-1] or on.phases[-1:]
+    beside = [phase for phase in on.phases if phase.kind == BESIDE]
+    full = beside[:-1] or beside
     return Lane(
         received=received,
         charged=charged,
