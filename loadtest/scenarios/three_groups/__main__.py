@@ -117,7 +117,7 @@ def write(folder: Path, timeline: Timeline, made: str) -> None:
 
 
 def read(folder: Path) -> tuple[Timeline, str]:
-    """The timeline of an earlier run, and its machine. Raises `FileNotFoundError`."""
+    """The timeline of an earlier run, and its machine."""
     stored: dict[str, Any] = json.loads((folder / f"{NAME}.json").read_text())
     made = stored.pop("machine")
     groups: Mapping[str, Any] = stored.pop("groups")
@@ -139,14 +139,13 @@ def main() -> int:
     parser.add_argument("--redraw", action="store_true", help="run nothing; draw the figures of --out again")
     parser.add_argument("--interpreted", action="store_true", help="run this checkout, not the compiled build")
     options = parser.parse_args()
+    if options.redraw and not (options.out / f"{NAME}.json").exists():
+        parser.error(f"--redraw: {options.out}/{NAME}.json is missing; run once without --redraw")
     try:
         if options.redraw:
             timeline, made = read(options.out)
         else:
             timeline, made = run(GatewayProcess if options.interpreted else CompiledGateway), machine()
-    except FileNotFoundError as error:
-        print(f"three_groups: {error.filename} is missing: run once without --redraw", file=sys.stderr)
-        return 1
     except (BuildError, GatewayError, JarsMissingError, NodeError) as error:
         print(f"three_groups: {error}", file=sys.stderr)
         return 1

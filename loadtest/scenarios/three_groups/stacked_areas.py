@@ -123,7 +123,7 @@ class _Chart:
         if guarantee is not None:
             y = self._y(guarantee)
             self._drawing.line((_LEFT, y), (_RIGHT, y), kind="mark", dashes="6 4")
-            self._drawing.text(_RIGHT + 8, y + 4, f"guarantee of {lowest}: {guarantee:g} MB/s", fill=self._colours[lowest])
+            self._drawing.text(_RIGHT + 8, y + 4, f"guarantee of {lowest}: {guarantee:g} MB/s")
 
     def _draw_event(self, number: int, period: Period) -> None:
         x = self._x(period.begin)
