@@ -1,7 +1,7 @@
 """Fuzz Weir's parsers: `make fuzz MINUTES=10`, or `python -m tests.fuzzing --minutes 10 --target config`.
 
-Each target is a promise for any bytes, such as "no errors but InvalidFrame". atheris (libFuzzer) changes known inputs at random,
-and keeps those that reach new code. It needs the optional package: pip install 'weir-gateway[fuzz]'.
+Each target is a promise for any bytes: for example, that a parser raises its declared errors only. The library atheris changes
+known inputs at random, and keeps those that reach new code. It is optional: pip install 'weir-gateway[fuzz]'.
 """
 
 import argparse
