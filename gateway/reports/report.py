@@ -21,12 +21,8 @@ class Tables(Protocol):
     """The hourly aggregates of the requested hours; `gateway.reports.job.hours` describes the columns."""
 
     @property
-    def entities(self) -> DataFrame:
-        """One row for each hour, entity and matched quota."""
-
-    @property
     def totals(self) -> DataFrame:
-        """One row for each entity: `entities` summed over hours and quotas."""
+        """One row for each entity: the hourly table `entities` summed over hours and quotas."""
 
     @property
     def minutes(self) -> DataFrame:
@@ -35,6 +31,10 @@ class Tables(Protocol):
     @property
     def rates(self) -> DataFrame:
         """For each entity, the number of minutes in each slot of the use. A pair may have several rows."""
+
+    @property
+    def owner_days(self) -> DataFrame:
+        """The bytes of each owner and kind on each date; `gateway.reports.job.owners` describes the columns."""
 
     @property
     def names(self) -> DataFrame:

@@ -7,8 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import BYTES
-from gateway.reports.chargeback import OF_GROUPS, OWNER, PERCENTILE, RATES, figures, owned, owner_label
+from gateway.reports.chargeback import OF_GROUPS, PERCENTILE, RATES, owner_label, sums
 from gateway.reports.job.columns import ratio
+from gateway.reports.job.owners import OWNER, rates_of
 from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import BARS, grouped_bars
 from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
@@ -24,7 +25,9 @@ _FIGURES: Final = {
 
 def _build(tables: Tables) -> DataFrame:
     this_month = F.trunc("date", "month").alias("month")
-    by_month = figures(owned(tables).withColumn("month", this_month), "month", *OWNER)
+    used = F.sort_array(F.flatten(F.collect_list("used"))).alias("used")
+    months = tables.owner_days.groupBy(this_month, *OWNER).agg(F.sum("total").alias("total"), used)
+    by_month = months.select("month", *OWNER, *sums(), *rates_of("used"))
     days = F.broadcast(tables.minutes.groupBy(this_month).agg(F.count_distinct("date").alias("days")))
     following = F.add_months("month", 1).alias("month")
     # Each row serves two months, so an owner without use in one of them has a row as well.
@@ -44,7 +47,7 @@ def _build(tables: Tables) -> DataFrame:
         "before_bytes": ~of_group & known,
         "before_group_bytes": of_group & known,
     }
-    sums = {name: F.when(here, F.coalesce(name, F.lit(0))) for name, here in counted.items()}
+    counts = {name: F.when(here, F.coalesce(name, F.lit(0))) for name, here in counted.items()}
     total, total_before = (
         F.coalesce(*names) for names in (("used_bytes", "group_bytes"), ("before_bytes", "before_group_bytes"))
     )
@@ -52,7 +55,7 @@ def _build(tables: Tables) -> DataFrame:
         beside.agg(*(F.max(name).alias(name) for pair in _FIGURES.items() for name in pair))
         .join(days, "month")
         .join(days.select(following, F.col("days").alias("days_before")), "month", "left")
-        .withColumns(sums)
+        .withColumns(counts)
         .withColumn("change_fraction", ratio(total - total_before, total_before))
     )
 

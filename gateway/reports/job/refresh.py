@@ -13,7 +13,7 @@ from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, Found, HourEvents, h
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
-from gateway.reports.job.tables import StoredTables
+from gateway.reports.job.tables import StoredTables, roll_up
 
 
 class NothingToReportError(Exception):
@@ -53,9 +53,11 @@ def refresh(
     for batch in batches(new, batch_hours):
         made = _aggregate(ledger, state, out, {hour: files[hour] for hour in batch})
         done |= made
+        roll_up(state, done)
         finished += len(batch)
         new_events += sum(hour.events + hour.rejected for hour in made.values())
         progress(_progress_line(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
+    roll_up(state, done)
     return Refreshed(
         tables=StoredTables(state, done),
         hours=sorted(done),

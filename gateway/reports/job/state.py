@@ -1,8 +1,11 @@
-"""Stores the hourly aggregates, and records the hours that are done with their source files.
+"""Stores the hourly aggregates and the roll-ups of days, and records the hours that are done with their source files.
 
 Each batch of hours is one folder under OUT/_state/LAYOUT with the Parquet tables of `hours.py`. When a folder is complete, a
 file in `done` names it, its hours and their source files. The last such file with an hour has that hour's folder. So a batch
 that a run left unfinished counts as not done, and its hours are aggregated again.
+
+The roll-up of a day is one more folder. Its mark names the batches of the day's hours: if one of them is replaced, the
+roll-up no longer counts.
 """
 
 import datetime as dt
@@ -23,15 +26,16 @@ from gateway.reports.job.hadoop import HadoopFolder
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "8"
+LAYOUT = "9"
 """The version of the tables' columns and their meaning."""
 
 MARKS = 100
 """With more files in `done`, a run merges them."""
+_HOURS = 24
 UNUSED_SECONDS = 86_400.0
 """A folder that no mark needs is deleted at this age."""
 
-_BATCH = "batch-"
+_BATCH, _DAY = "batch-", "day-"
 _TABLE = "table"
 """The column with a row's table: the tables of a batch are written by one Spark job."""
 
@@ -58,6 +62,15 @@ class _Batch:
     hours: dict[Hour, DoneHour]
 
 
+@dataclass(frozen=True)
+class _Day:
+    """The complete folder of a day's roll-up, its tables with rows, and the batch of each of the day's hours."""
+
+    folder: str
+    stored: set[str]
+    batches: Mapping[int, str]
+
+
 class State:
     """The aggregates of all done hours under an output folder."""
 
@@ -70,6 +83,8 @@ class State:
         self._schemas: dict[str, StructType] = {}
         self._batches: dict[str, _Batch] = {}
         self._done: dict[Hour, DoneHour] = {}
+        self._batch_of: dict[dt.date, dict[int, str]] = defaultdict(dict)
+        self._days: dict[dt.date, _Day] = {}
 
     def load(self) -> None:
         """Find the done hours, and delete the folders of unfinished and replaced batches. Raises `OldLayoutError`."""
@@ -83,15 +98,16 @@ class State:
         marks = self._mark_names()
         for name in marks:
             self._add(json.loads(self._marks.read(name)))
-        used = {done.batch for done in self._done.values()}
+        days = {date: day for date, day in self._days.items() if self._is_rolled_up(date)}
+        used = {done.batch for done in self._done.values()} | {day.folder for day in days.values()}
         if len(marks) > MARKS:
-            self._mark({batch: self._batches[batch] for batch in self._batches if batch in used})
+            self._mark({batch: self._batches[batch] for batch in self._batches if batch in used}, days)
             for name in marks:
                 self._marks.delete(name)
         # Another run may still write or read younger folders.
         old = (time.time() - UNUSED_SECONDS) * 1000
         for name, modified_ms in self._folder.modified().items():
-            if name.startswith(_BATCH) and name not in used and modified_ms < old:
+            if name.startswith((_BATCH, _DAY)) and name not in used and modified_ms < old:
                 self._folder.delete(name)
 
     def done(self, period: Period) -> Mapping[Hour, DoneHour]:
@@ -126,14 +142,24 @@ class State:
     def mark_done(self, hours: Mapping[Hour, DoneHour], schemas: Mapping[str, StructType]) -> None:
         """Make the tables of a batch valid. All `hours` are of one batch."""
         (batch,) = {done.batch for done in hours.values()}
-        names = {name.removeprefix(f"{_TABLE}=") for name in HadoopFolder(self._spark, f"{self._root}/{batch}").names()}
-        self._schemas = dict(schemas)
-        self._mark({batch: _Batch(names & schemas.keys(), dict(hours))})
+        self._schemas |= schemas
+        self._mark({batch: _Batch(self._stored(batch), dict(hours))}, {})
+
+    def write_day(self, date: dt.date, tables: Mapping[str, DataFrame]) -> None:
+        """Write the roll-up of all done hours of a day, and make it valid."""
+        folder = f"{_DAY}{uuid.uuid4().hex}"
+        self.write_all(folder, tables)
+        self._schemas |= {name: rows.schema for name, rows in tables.items()}
+        self._mark({}, {date: _Day(folder, self._stored(folder), dict(self._batch_of[date]))})
+
+    def _stored(self, folder: str) -> set[str]:
+        names = HadoopFolder(self._spark, f"{self._root}/{folder}").names()
+        return {name.removeprefix(f"{_TABLE}=") for name in names} & self._schemas.keys()
 
     def _mark_names(self) -> Sequence[str]:
         return [name for name in self._marks.names() if name[0].isdigit()]
 
-    def _mark(self, batches: Mapping[str, _Batch]) -> None:
+    def _mark(self, batches: Mapping[str, _Batch], days: Mapping[dt.date, _Day]) -> None:
         mark = {
             "schemas": {name: schema.jsonValue() for name, schema in self._schemas.items()},
             "batches": [
@@ -153,13 +179,22 @@ class State:
                 }
                 for name, batch in batches.items()
             ],
+            "days": [
+                {
+                    "date": date.isoformat(),
+                    "folder": day.folder,
+                    "stored": sorted(day.stored),
+                    "batches": sorted(day.batches.items()),
+                }
+                for date, day in days.items()
+            ],
         }
         number = max((int(name.partition(".")[0]) for name in self._mark_names()), default=0) + 1
         self._marks.add(f"{number:09d}.json", json.dumps(mark))
         self._add(mark)
 
     def _add(self, mark: Mapping[str, Any]) -> None:
-        self._schemas = {name: StructType.fromJson(schema) for name, schema in mark["schemas"].items()}
+        self._schemas |= {name: StructType.fromJson(schema) for name, schema in mark["schemas"].items()}
         for one in mark["batches"]:
             hours = {
                 (dt.date.fromisoformat(each["date"]), each["hour"]): DoneHour(
@@ -172,6 +207,28 @@ class State:
             }
             self._batches[one["batch"]] = _Batch(set(one["stored"]), hours)
             self._done |= hours
+            for date, hour in hours:
+                self._batch_of[date][hour] = one["batch"]
+        for day in mark["days"]:
+            self._days[dt.date.fromisoformat(day["date"])] = _Day(day["folder"], set(day["stored"]), dict(day["batches"]))
+
+    def _is_rolled_up(self, date: dt.date) -> bool:
+        return date in self._days and self._days[date].batches == self._batch_of[date]
+
+    def whole_days(self, hours: Mapping[Hour, DoneHour]) -> Mapping[dt.date, bool]:
+        """The days with all their done hours in `hours`, and if their roll-up is valid."""
+        dates = sorted({date for date, _ in hours})
+        return {date: self._is_rolled_up(date) for date in dates if all((date, hour) in hours for hour in self._batch_of[date])}
+
+    def is_over(self, date: dt.date) -> bool:
+        """True for a day with 24 done hours, or if a later day has begun."""
+        return len(self._batch_of[date]) == _HOURS or date < max(self._batch_of)
+
+    def read_days(self, name: str, dates: Iterable[dt.date]) -> DataFrame:
+        """A table's rows in the roll-ups of some days."""
+        days = [self._days[date] for date in dates]
+        folders = [day.folder for day in days if name in day.stored]
+        return self._rows(folders, name, self._schemas[name]) if folders else self._no_rows(self._schemas[name])
 
     def in_whole_batches(self, hours: Mapping[Hour, DoneHour]) -> Mapping[Hour, DoneHour]:
         """Those of the hours whose batch has no other hour, not even one that a later batch replaced."""
@@ -195,8 +252,8 @@ class State:
             rows.append(self._rows(whole, name, schema))
         return reduce(DataFrame.unionAll, rows) if rows else self._no_rows(schema)
 
-    def _rows(self, batches: Sequence[str], name: str, schema: StructType) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(*(f"{self._root}/{batch}/{_TABLE}={name}" for batch in batches))
+    def _rows(self, folders: Sequence[str], name: str, schema: StructType) -> DataFrame:
+        return self._spark.read.schema(schema).parquet(*(f"{self._root}/{folder}/{_TABLE}={name}" for folder in folders))
 
     def _no_rows(self, schema: StructType) -> DataFrame:
         return (

@@ -1,12 +1,14 @@
-"""The tables that reports read: the hourly aggregates of the requested hours."""
+"""The tables that reports read: the aggregates of the requested hours, from the roll-ups of whole days and from hours."""
 
-from collections.abc import Iterable, Mapping
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.hours import ENTITY_MINUTES, MAXIMA, SUMS, HourEvents, rates
+from gateway.reports.job.owners import GROUP, NO_GROUP, owner_days, owners_of
 from gateway.reports.job.period import Hour
 from gateway.reports.job.state import DoneHour, State
 
@@ -27,24 +29,50 @@ _SUMMED = (
 )
 
 
+def roll_up(state: State, hours: Mapping[Hour, DoneHour]) -> None:
+    """Store the sums of each whole day in `hours` that is over: reports then need not read its hours."""
+    for date, is_rolled_up in state.whole_days(hours).items():
+        if state.is_over(date) and not is_rolled_up:
+            of_day = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] == date})
+            state.write_day(date, of_day.day())
+
+
 class StoredTables:
     """Implements `Tables`. Reads a table when a report first needs it."""
 
     def __init__(self, state: State, hours: Mapping[Hour, DoneHour]) -> None:
         self._state = state
         self._hours = hours
+        self._days: Sequence[dt.date] = [date for date, is_rolled_up in state.whole_days(hours).items() if is_rolled_up]
+        self._rest = {hour: done for hour, done in hours.items() if hour[0] not in self._days}
 
     def table(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame:
         wanted = self._hours if hours is None else {hour: self._hours[hour] for hour in hours if hour in self._hours}
         return self._state.read(name, wanted)
 
-    @cached_property
-    def entities(self) -> DataFrame:
-        return self.table("entities")
+    def day(self) -> Mapping[str, DataFrame]:
+        """The tables of a roll-up."""
+        return {
+            "names": self._dictionary("names"),
+            "places": self._dictionary("places"),
+            "rates": self.rates.groupBy("entity", "slot").agg(F.sum("count").alias("count")),
+            "sums": self._sums,
+            "owner_days": self._owner_days(with_groups=True),
+        }
+
+    def _with_days(self, name: str, rest: DataFrame) -> DataFrame:
+        """The rows of the roll-ups, and those of all other hours."""
+        if not self._days:
+            return rest
+        days = self._state.read_days(name, self._days)
+        return days.unionByName(rest) if self._rest else days
+
+    def _dictionary(self, name: str) -> DataFrame:
+        return self._with_days(name, self._state.read(name, self._rest)).distinct()
 
     @cached_property
     def names(self) -> DataFrame:
-        return self.table("names").distinct().cache()
+        return self._dictionary("names").cache()
 
     @cached_property
     def clients(self) -> DataFrame:
@@ -53,30 +81,61 @@ class StoredTables:
     @cached_property
     def totals(self) -> DataFrame:
         """`limit` and `quota` are the last ones of the entity."""
+        places = self._dictionary("places").select(F.col("place").alias("worst_place"), F.col("names").alias("worst_names"))
+        totals = self._sums.withColumn("bucket", F.coalesce("limited_bucket", "latest_bucket"))
+        named = totals.join(self.names.drop("entity", "client"), "bucket").join(places, "worst_place", "left")
+        orders = ("bucket", "limited_bucket", "latest_bucket", "limited", "latest", "worst", "worst_place")
+        return named.drop(*orders).withColumnRenamed("worst_names", "worst").cache()
+
+    @property
+    def _sums(self) -> DataFrame:
+        """One row for each entity. `limited` and `latest` order its hours with a limit, and all of its hours."""
         latest = _latest()
         limited = F.when(F.col("limit").isNotNull(), latest)
-        places = self.table("places").distinct().select(F.col("place").alias("worst_place"), F.col("names").alias("worst"))
-        totals = self.entities.groupBy("entity").agg(
-            *(F.sum(name).alias(name) for name in _SUMMED),
-            *(F.max(name).alias(name) for name in ("peak_minute", "peak_utilisation", *MAXIMA)),
-            F.min("first_ms").alias("first_ms"),
-            F.max_by("limit", limited).alias("limit"),
-            F.coalesce(F.max_by("bucket", limited), F.max_by("bucket", latest)).alias("bucket"),
-            F.max_by("worst_place", "worst").alias("worst_place"),
+        hours = self._state.read("entities", self._rest).select(
+            "entity", *_SUMMED, *_MAXIMA, "first_ms", "limit", "worst_place",
+            limited.alias("limited"),
+            latest.alias("latest"),
+            F.when(F.col("limit").isNotNull(), F.col("bucket")).alias("limited_bucket"),
+            F.col("bucket").alias("latest_bucket"),
+        )  # fmt: skip
+        return (
+            self._with_days("sums", hours)
+            .groupBy("entity")
+            .agg(
+                *(F.sum(name).alias(name) for name in _SUMMED),
+                *(F.max(name).alias(name) for name in (*_MAXIMA, "limited", "latest")),
+                F.min("first_ms").alias("first_ms"),
+                F.max_by("limit", "limited").alias("limit"),
+                F.max_by("limited_bucket", "limited").alias("limited_bucket"),
+                F.max_by("latest_bucket", "latest").alias("latest_bucket"),
+                F.max_by("worst_place", "worst").alias("worst_place"),
+            )
         )
-        named = totals.join(self.names.drop("entity", "client"), "bucket")
-        return named.join(places, "worst_place", "left").drop("bucket", "worst_place").cache()
 
     @cached_property
     def rates(self) -> DataFrame:
-        whole = self._state.in_whole_batches(self._hours)
-        rows = self._state.read("rates", whole)
-        rest = self._hours.keys() - whole.keys()
-        return rows.unionByName(rates(HourEvents(self.table(ENTITY_MINUTES, rest)))) if rest else rows
+        whole = self._state.in_whole_batches(self._rest)
+        rows = self._with_days("rates", self._state.read("rates", whole))
+        part = self._rest.keys() - whole.keys()
+        return rows.unionByName(rates(HourEvents(self.table(ENTITY_MINUTES, part)))) if part else rows
+
+    @cached_property
+    def owner_days(self) -> DataFrame:
+        if not owners_of(self.names).where(F.col("owner_type") == GROUP).isEmpty():
+            return self._owner_days(with_groups=True)
+        return self._owner_days(with_groups=False).where(F.col("owner_type") != NO_GROUP)
+
+    def _owner_days(self, *, with_groups: bool) -> DataFrame:
+        names, five_minutes, groups = (self._state.read(name, self._rest) for name in ("names", "five_minutes", "groups"))
+        return self._with_days("owner_days", owner_days(names, five_minutes, groups if with_groups else None))
 
     @cached_property
     def minutes(self) -> DataFrame:
         return self.table("minutes")
+
+
+_MAXIMA = ("peak_minute", "peak_utilisation", *MAXIMA, "worst")
 
 
 def _latest() -> Column:

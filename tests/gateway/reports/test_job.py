@@ -86,6 +86,25 @@ def test_rates_of_a_part_come_from_its_minutes(spark: "SparkSession", report: Ru
     assert sum(count > 0 for count in parts) > 1
 
 
+def test_late_file_repeats_the_roll_up_of_its_day(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+    from gateway.reports.job.state import LAYOUT
+
+    def days(ledger: Path, period: Period) -> set[str]:
+        found = refresh(spark, str(ledger), str(out), period, 24, lambda messages: None)
+        assert used(found) > 0
+        return {folder.name for folder in (out / "_state" / LAYOUT).glob("day-*")}
+
+    ledger, out = copytree(report.ledger, tmp_path / "ledger"), copytree(report.out, tmp_path / "out")
+    first = days(ledger, Period())
+    assert len(first) == 1, "the second day may go on"
+    late = UsageSample(time_ms=START, gateway="weir-2", kind="produce", client_id="steady", amount=1.0)
+    write_events(ledger, [late])
+    assert days(ledger, Period((DAY, 22), (DAY, 22))) == first, "the period has a part of the day"
+    assert len(days(ledger, Period()) - first) == 1
+
+
 def test_java_compiles_the_first_pass(spark: "SparkSession", report: Run) -> None:
     """Java only interprets methods above 8 000 bytes, and says nothing about it."""
     from gateway.reports.job.first_pass import entity_minutes
@@ -146,19 +165,20 @@ def test_marks_are_merged_and_unused_folders_deleted(
     from gateway.reports.job.period import Period
 
     layout = copytree(report.out, tmp_path / "out") / "_state" / job_state.LAYOUT
-    (kept,) = layout.glob("batch-*")
-    for name, age in (("batch-killed", job_state.UNUSED_SECONDS + 60), ("batch-running", 0)):
+    kept = [folder.name for name in ("batch", "day") for folder in layout.glob(f"{name}-*")]
+    for name, age in (("batch-killed", job_state.UNUSED_SECONDS + 60), ("day-killed", 1e6), ("batch-running", 0)):
         (layout / name).mkdir()
         os.utime(layout / name, (time.time() - age,) * 2)
     monkeypatch.setattr(job_state, "MARKS", 0)
     merging, merged = (job_state.State(spark, str(tmp_path / "out")) for _ in range(2))
     merging.load()
-    assert [mark.name for mark in (layout / "done").glob("[0-9]*")] == ["000000002.json"]
-    assert {folder.name for folder in layout.glob("batch-*")} == {kept.name, "batch-running"}
+    assert [mark.name for mark in (layout / "done").glob("[0-9]*")] == ["000000003.json"]
+    assert {folder.name for folder in layout.glob("*-*")} == {*kept, "batch-running"}
     merged.load()
     hours = merged.done(Period())
     assert hours == merging.done(Period())
     assert merged.read("minutes", hours).count() == report.found.tables.table("minutes").count()
+    assert merged.whole_days(hours) == {DAY: True, NEXT: False}
 
 
 def test_state_of_another_version_is_refused(spark: "SparkSession", tmp_path: Path) -> None:

@@ -113,13 +113,16 @@ class UseTables:
     def minutes(self) -> "DataFrame":
         return self.spark.createDataFrame([(date,) for date, _, _ in self.uses], "date date")
 
-    def table(self, name: str) -> "DataFrame":
-        if name == "groups":  # none of them has a parent
-            return self.spark.createDataFrame([], "date date, hour int, kind string, parent string")
-        assert name == "five_minutes"
+    @property
+    def owner_days(self) -> "DataFrame":
+        from gateway.reports.job.owners import owner_days
+
         users = sorted({user for _, user, _ in self.uses})
         rows = [(date, 0, users.index(user), [amount, *[None] * 11]) for date, user, amount in self.uses]
-        return self.spark.createDataFrame(rows, "date date, hour int, entity long, amounts array<double>")
+        five_minutes = self.spark.createDataFrame(rows, "date date, hour int, entity long, amounts array<double>")
+        # None of them has a parent.
+        groups = self.spark.createDataFrame([], "date date, hour int, kind string, parent string")
+        return owner_days(self.names, five_minutes, groups)
 
 
 def test_trend_shows_owners_that_come_and_go(spark: "SparkSession") -> None:

@@ -1,0 +1,94 @@
+"""The bytes of owners by day: the table that `chargeback` and `trend` read.
+
+Each byte belongs to one owner, so the sums are all bytes measured. Each byte also belongs to one group or to none.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gateway.quotas.kinds import BYTES, UNITS
+from gateway.reports.job.hours import FIVE_MINUTES, HOUR
+
+OWNER: Final = ("owner_type", "owner", "kind")
+UNOWNED: Final = "unowned"
+GROUP: Final = "group"
+PARENT_GROUP: Final = "parent group"
+NO_GROUP: Final = "no group"
+
+_ANONYMOUS: Final = "ANONYMOUS"
+"""Kafka's user of a connection without authentication."""
+_OTHER: Final = "<other>"
+"""The user of the bucket that all clients beyond `quotas.max_entities` share."""
+_BYTE_KINDS: Final = [kind.name for kind in UNITS[BYTES]]
+_INTERVALS: Final = [f"of_{place}" for place in range(60 // FIVE_MINUTES)]
+_NO_USE: Final = float("-inf")
+"""Stands for an interval without use: Spark sorts numbers far faster than numbers and nulls."""
+
+
+def owner_days(names: DataFrame, five_minutes: DataFrame, groups: DataFrame | None) -> DataFrame:
+    """The bytes of each owner and kind on each date.
+
+    `used` has the bytes of each five-minute interval with use, in ascending order, and `total` is their sum. `peak_rate` and
+    `rate_95` are means over an interval, in bytes per second. With `groups`, `NO_GROUP` has all bytes outside of groups.
+    """
+    amounts = (F.sum(F.col("amounts")[place]).alias(name) for place, name in enumerate(_INTERVALS))
+    owners = owners_of(names).select("entity", *OWNER).distinct()
+    sized = five_minutes.join(F.broadcast(owners), "entity").groupBy(*HOUR, *OWNER).agg(*amounts)
+    if groups is not None:
+        sized = _with_rest(sized, groups)
+    count = _sum_of([F.col(name).isNotNull().cast("int") for name in _INTERVALS])
+    total = _sum_of([F.coalesce(name, F.lit(0.0)) for name in _INTERVALS])
+    of_hour = F.array(*(F.coalesce(name, F.lit(_NO_USE)) for name in _INTERVALS))
+    days = sized.groupBy("date", *OWNER).agg(
+        F.sort_array(F.flatten(F.collect_list(of_hour))).alias("used"), F.sum(count).alias("count"), F.sum(total).alias("total")
+    )
+    count = F.col("count").cast("int")
+    used = days.withColumn("used", F.slice("used", F.size("used") - count + 1, count))
+    return used.select("date", *OWNER, "total", "used", *rates_of("used"))
+
+
+def rates_of(used: str) -> Sequence[Column]:
+    """`peak_rate` and `rate_95` of an array in ascending order."""
+    return (
+        _rate(F.element_at(used, -1)).alias("peak_rate"),
+        _rate(F.element_at(used, F.ceil(F.size(used) * 0.95).cast("int"))).alias("rate_95"),
+    )
+
+
+def _rate(amount: Column) -> Column:
+    return F.round(amount / (FIVE_MINUTES * 60)).cast("long")
+
+
+def _sum_of(columns: Sequence[Column]) -> Column:
+    return reduce(Column.__add__, columns)
+
+
+def _with_rest(sized: DataFrame, groups: DataFrame) -> DataFrame:
+    """Tell `PARENT_GROUP` from `GROUP`, and add `NO_GROUP`: the bytes of all owners without those of groups with clients."""
+    parents = groups.where(F.col("parent").isNotNull()).select(*HOUR, "kind", F.col("parent").alias("owner")).distinct()
+    kept = sized.join(F.broadcast(parents.withColumn("above", F.lit(GROUP))), [*HOUR, "kind", "owner"], "left").withColumn(
+        "owner_type", F.when(F.col("owner_type") == F.col("above"), PARENT_GROUP).otherwise(F.col("owner_type"))
+    )
+    sign = F.when(F.col("owner_type") == GROUP, -1).when(F.col("owner_type") != PARENT_GROUP, 1)
+    sums = (F.nullif(F.sum(F.col(name) * sign), F.lit(0.0)).alias(name) for name in _INTERVALS)
+    rest = kept.groupBy(*HOUR, "kind").agg(*sums).where(F.coalesce(*_INTERVALS).isNotNull())
+    marked = rest.withColumns({"owner_type": F.lit(NO_GROUP), "owner": F.lit("")})
+    return kept.drop("above").unionByName(marked)
+
+
+def owners_of(names: DataFrame) -> DataFrame:
+    """`names` of byte kinds with `owner_type` and `owner`: a group, a user, or else a client-id.
+
+    Nobody owns anonymous use without a client-id.
+    """
+    is_group = F.col(GROUP).isNotNull()
+    is_user = F.col("user").isNotNull() & ~F.col("user").isin(_ANONYMOUS, _OTHER)
+    is_client = ~F.col("user").eqNullSafe(F.lit(_OTHER)) & (F.col("client_id") != "")
+    owner_type = F.when(is_group, GROUP).when(is_user, "user").when(is_client, "client-id").otherwise(UNOWNED)
+    owner = F.when(is_group, F.col(GROUP)).when(is_user, F.col("user")).when(is_client, F.col("client_id")).otherwise("")
+    of_bytes = names.where(F.col("kind").isin(_BYTE_KINDS))
+    return of_bytes.withColumns({"owner_type": owner_type, "owner": owner})
