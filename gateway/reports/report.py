@@ -67,7 +67,7 @@ class Report:
     `build` makes the rows and `plots` the figures. All rows are written, ordered by `sort` (`-column` means descending); the
     page shows the first ones. `name` is the name of the output folders. `columns` explains columns with unclear names. The
     page shows `nothing` if there are no rows. `findings` of the rows are the page's index. `unit` is the unit of amounts if the
-    rows have no `kind`.
+    rows have no `kind`. A report with `many_rows` reads far more rows than it writes, so generated code pays.
     """
 
     name: str
@@ -81,3 +81,4 @@ class Report:
     plots: Callable[[Sequence[ReportRow]], Sequence[Plot]]
     findings: Callable[[Sequence[ReportRow]], Sequence[Finding]] = _no_findings
     unit: Unit | None = None
+    many_rows: bool = False

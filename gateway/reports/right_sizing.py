@@ -109,4 +109,5 @@ REPORT = Report(
     build=_build,
     plots=_plots,
     findings=_findings,
+    many_rows=True,
 )

@@ -111,4 +111,5 @@ REPORT = Report(
     plots=_plots,
     findings=_findings,
     unit=BYTES,
+    many_rows=True,
 )

@@ -159,7 +159,7 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
     from gateway.reports.job.overview import overview
     from gateway.reports.job.page import page
     from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
-    from gateway.reports.job.session import ledger_bytes, spark_session
+    from gateway.reports.job.session import BRIEF_BYTES, FEW_HOURS, FEW_ROWS, ledger_bytes, spark_session
     from gateway.reports.job.state import OldLayoutError
     from gateway.reports.job.write import write_reports
 
@@ -208,7 +208,8 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
             from gateway.reports.what_if.report import what_if_report
 
             wanted.insert(0, what_if_report(spark, quotas))
-        reports = write_reports(spark, found.tables, out, progress, wanted)
+        is_brief = new < BRIEF_BYTES and found.tables.single_hours <= FEW_HOURS
+        reports = write_reports(spark, found.tables, out, progress, wanted, FEW_ROWS if is_brief and not submitted() else None)
         top = overview(found.tables, len(found.hours))
         HadoopFolder(spark, out).write("report.html", page(found, top, reports, dt.datetime.now(dt.UTC)))
     except (NothingToReportError, OldLayoutError) as error:

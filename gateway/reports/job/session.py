@@ -25,17 +25,19 @@ _ALWAYS = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     # It would check each line twice: once for the rows that the line becomes, and once before.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
+    # PySpark would look up the caller of each column function, for error messages: a second of a short run.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-_JAVA = "-XX:+UseParallelGC"
-"""A batch job needs throughput; pauses do not matter."""
+_JAVA = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
+"""A batch job needs throughput; pauses do not matter. Below this size of classes, Java collects no garbage for them."""
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Java's second compiler takes half a minute of CPU time for Spark's generated code.
 
 Without it, Java reserves 48 MiB for compiled code. A run over many hours fills them and then fails.
 """
 _SMALL_JAVA = f"-XX:+UseSerialGC {_FIRST_COMPILER}"
-_SMALL = {
-    # For so few events, code generation and distribution take far longer than the work itself.
+FEW_ROWS = {
+    # For so few rows, code generation and distribution take far longer than the work itself.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -45,6 +47,8 @@ SMALL_BYTES = 4 << 20
 """A ledger below this size is small. Compressed, it is about 120 000 events."""
 BRIEF_BYTES = 32 << 20
 """A run with fewer new bytes (a million events) ends before Java's second compiler pays."""
+FEW_HOURS = 24
+"""The maximum number of hours outside of roll-ups for which a brief run makes most reports with the settings `FEW_ROWS`."""
 
 _LOCAL = {
     # A batch's aggregates are small, so the default of 200 tasks would mostly be overhead.
@@ -111,7 +115,7 @@ def own_settings(master: str, memory: str, total: int, new: int) -> dict[str, st
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"{java} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
     }
-    return _OWN | (_LOCAL if _is_local(master) else {}) | (_SMALL if small else {}) | driver
+    return _OWN | (_LOCAL if _is_local(master) else {}) | (FEW_ROWS if small else {}) | driver
 
 
 def _is_local(master: str) -> bool:

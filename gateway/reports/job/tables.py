@@ -46,6 +46,11 @@ class StoredTables:
         self._days: Sequence[dt.date] = [date for date, is_rolled_up in state.whole_days(hours).items() if is_rolled_up]
         self._rest = {hour: done for hour, done in hours.items() if hour[0] not in self._days}
 
+    @property
+    def single_hours(self) -> int:
+        """The number of hours that are not in roll-ups."""
+        return len(self._rest)
+
     def table(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame:
         wanted = self._hours if hours is None else {hour: self._hours[hour] for hour in hours if hour in self._hours}
         return self._state.read(name, wanted)

@@ -30,9 +30,17 @@ class MadeReport:
 
 
 def write_reports(
-    spark: SparkSession, tables: Tables, out: str, progress: Callable[[str], None], reports: Sequence[Report]
+    spark: SparkSession,
+    tables: Tables,
+    out: str,
+    progress: Callable[[str], None],
+    reports: Sequence[Report],
+    few_rows: Mapping[str, str] | None = None,
 ) -> Sequence[MadeReport]:
-    """Write the reports into folders of their names under `out`, and return them in the same order."""
+    """Write the reports into folders of their names under `out`, and return them in the same order.
+
+    The settings `few_rows` apply to the reports without `many_rows`, and to later queries of the session.
+    """
 
     def make(report: Report) -> MadeReport:
         rows = report.build(tables)
@@ -51,7 +59,15 @@ def write_reports(
         progress(f"{report.name}: {count:,} rows")
         return MadeReport(report, written.columns, first, count)
 
-    return _at_once(make, reports)
+    if few_rows is None:
+        made = _at_once(make, reports)
+    else:
+        made = _at_once(make, [report for report in reports if report.many_rows])
+        # A plan takes the settings of its time, so no report may run while they change.
+        for key, value in few_rows.items():
+            spark.conf.set(key, value)
+        made |= _at_once(make, [report for report in reports if not report.many_rows])
+    return [made[report.name] for report in reports]
 
 
 def _write_csv(spark: SparkSession, folder: str, name: str, csv_lines: Sequence[str]) -> None:
@@ -60,7 +76,7 @@ def _write_csv(spark: SparkSession, folder: str, name: str, csv_lines: Sequence[
     HadoopFolder(spark, f"{folder}/{name}").write("part-00000.csv", "".join(f"{line}\n" for line in csv_lines))
 
 
-def _at_once(make: Callable[[Report], MadeReport], reports: Sequence[Report]) -> Sequence[MadeReport]:
+def _at_once(make: Callable[[Report], MadeReport], reports: Sequence[Report]) -> dict[str, MadeReport]:
     """Build the reports in several threads. They must be Spark's own threads, which release their connections to Java."""
     made: dict[str, MadeReport] = {}
     failed: list[BaseException] = []
@@ -81,4 +97,4 @@ def _at_once(make: Callable[[Report], MadeReport], reports: Sequence[Report]) ->
         thread.join()
     if failed:
         raise failed[0]
-    return [made[report.name] for report in reports]
+    return made

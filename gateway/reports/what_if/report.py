@@ -56,6 +56,7 @@ def what_if_report(spark: SparkSession, quotas: WhatIfQuotas) -> Report:
         build=build,
         plots=_plots,
         findings=_findings,
+        many_rows=True,
     )
 
 

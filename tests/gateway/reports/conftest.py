@@ -85,10 +85,12 @@ def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPat
     from gateway.reports import all_reports
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import refresh
+    from gateway.reports.job.session import FEW_ROWS
     from gateway.reports.job.write import write_reports
 
     out = tmp_path_factory.mktemp("report")
     messages: list[str] = []
     found = refresh(spark, str(ledger), str(out), Period(), 24, messages.append)
     reports = list(all_reports().values())
-    return Run(ledger, out, found, write_reports(spark, found.tables, str(out), messages.append, reports), messages)
+    made = write_reports(spark, found.tables, str(out), messages.append, reports, FEW_ROWS)
+    return Run(ledger, out, found, made, messages)
