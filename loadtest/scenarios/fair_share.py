@@ -215,13 +215,13 @@ def killed(experiment: Experiment) -> CaseResult:
     return measured(experiment, "3:1, 10 s after a gateway was killed", case.expected)
 
 
-def run(kind: type[GatewayProcess], *, brief: bool) -> dict[str, Any]:
-    """`brief`: two cases and no further parts."""
+def run(kind: type[GatewayProcess], *, brief: bool, changes_alone: bool) -> dict[str, Any]:
+    """`brief`: two cases and no further parts. `changes_alone`: no cases."""
     RUN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fair-share-", dir=RUN) as name, ExitStack() as stack:
         experiment = Experiment(stack, Path(name), kind, CASES[0])
         cases = []
-        for case in CASES[:2] if brief else CASES:
+        for case in () if changes_alone else CASES[:2] if brief else CASES:
             experiment.reload(case)
             experiment.run(list(case.expected))
             time.sleep(SETTLING_SECONDS)
@@ -231,6 +231,8 @@ def run(kind: type[GatewayProcess], *, brief: bool) -> dict[str, Any]:
             return {"cases": cases}
         found = asdict(changes(experiment))
         print({key: value for key, value in found.items() if key != "seconds"}, flush=True)
+        if changes_alone:
+            return {"changes": found}
         trouble = experiment.trouble
         cases.append(asdict(killed(experiment)))
         print(cases[-1], flush=True)
@@ -239,11 +241,15 @@ def run(kind: type[GatewayProcess], *, brief: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.fair_share", description=__doc__)
-    parser.add_argument("--brief", action="store_true", help="two cases alone; no results are written")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--brief", action="store_true", help="two cases alone; no results are written")
+    part.add_argument("--changes", action="store_true", help="the starts and stops alone; no results are written")
     parser.add_argument("--interpreted", action="store_true", help="run this checkout, not the compiled build")
     options = parser.parse_args()
-    results = run(GatewayProcess if options.interpreted else CompiledGateway, brief=options.brief)
-    if not options.brief:
+    results = run(
+        GatewayProcess if options.interpreted else CompiledGateway, brief=options.brief, changes_alone=options.changes
+    )
+    if not (options.brief or options.changes):
         RESULT_FILE.write_text(json.dumps(results, indent=1) + "\n")
 
 
