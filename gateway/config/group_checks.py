@@ -52,7 +52,7 @@ def _parent_problems(
     if above not in others:
         if above in names:
             return  # the parent's row has a problem of its own, unless all of its rows count for a time
-        meant = nearest(above, others)
+        meant = nearest(above, [name for name in names if isinstance(name, str) and name != group.name])
         yield problem(
             document, path, "is not a group", f"did you mean {meant}?" if meant else "add a group of this name", value=above
         )

@@ -65,6 +65,11 @@ def test_parent_that_counts_for_a_time_gets_a_warning() -> None:
     assert warning.startswith("quotas.groups[0].until: all counts only until 2099-12-01T06:00Z or in 1 other time. ")
 
 
+def test_name_of_a_timed_parent_is_suggested() -> None:
+    text = timed_tree(f"schedule: {NIGHT}").replace("parent: all", "parent: al", 1)
+    check_problem(text, "quotas.groups[1].parent", "did you mean all?")
+
+
 def test_parent_with_a_lasting_row_gets_no_warning() -> None:
     assert parsed(timed_tree(f"schedule: {NIGHT}", "")).warnings() == []
     assert parsed(timed_tree(f"schedule: {NIGHT}", child=f"schedule: {NIGHT}")).warnings() == []
