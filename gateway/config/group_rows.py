@@ -79,8 +79,8 @@ class MatchRow(Section):
         "Only consumers that read far behind the end of the log, see `max_lag_records`.", None, absent="the lag does not matter"
     )
     max_lag_records: Annotated[Annotated[int, Field(ge=1, le=_MAX_INT64)] | None, BeforeValidator(_given)] = described(
-        "With `catch_up`: a consumer that reads more than this behind the end of the log joins the group, and leaves it below"
-        " half of this.",
+        "With `catch_up`: a consumer that reads more than this behind the end of the log joins the group. It leaves the group"
+        " below a tenth of this.",
         None,
         unit="records",
         absent=str(DEFAULT_MAX_LAG),

@@ -195,12 +195,12 @@ class GroupTable:
 def passed_limit(lag: int, limits: tuple[int, ...], before: int) -> int:
     """The largest of the ascending `limits` that a consumer has passed; 0 if none. `before` is the previous result.
 
-    A consumer passes a limit with a larger lag, and falls back with less than half of it. So it does not change groups with
-    each response.
+    A consumer passes a limit with a larger lag, and falls back with less than a tenth of it. So it does not change groups with
+    each response, and few old records are left for its usual group.
     """
     passed = 0
     for limit in limits:
-        if lag > limit or (limit <= before and lag * 2 >= limit):
+        if lag > limit or (limit <= before and lag * 10 >= limit):
             passed = limit
     return passed
 

@@ -19,7 +19,7 @@ from loadtest.testkit.gateway_process import GatewayProcess
 from loadtest.testkit.kafka import KafkaCluster, run_tool
 
 CAPACITY, LANE_RATE = 40_000_000, 20_000_000
-MAX_LAG = 10_000
+MAX_LAG = 100_000
 TAILS, REPLAYS = 10, 3
 RECORD_BYTES = 1_024
 STAMPED_PER_SECOND = 50.0

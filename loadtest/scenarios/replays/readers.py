@@ -184,9 +184,9 @@ def replay(servers: str, topic: str, client_id: str, records: int, max_lag: int,
         size = sum(map(len, messages))
         record_bytes += size
         _, end = consumer.get_watermark_offsets(partition, cached=True)
-        # The rule of the lane, from this side: far behind above the limit, and until half of it.
+        # The rule of the lane, from this side: far behind above the limit, and until a tenth of it.
         lag = end - (messages[0].offset() or 0)
-        far = lag > max_lag or (far and 2 * lag >= max_lag)
+        far = lag > max_lag or (far and 10 * lag >= max_lag)
         far_behind += size if far else 0
         if not caught_up and found >= records:
             caught_up = True

@@ -223,13 +223,13 @@ def test_client_without_a_matching_lag_rule_has_no_limits():
         (101, 0, 100),
         (1_001, 0, 1_000),
         (1_000, 100, 100),
-        (500, 1_000, 1_000),
-        (499, 1_000, 100),
-        (50, 1_000, 100),
-        (50, 100, 100),
-        (49, 1_000, 0),
+        (100, 1_000, 1_000),
+        (99, 1_000, 100),
+        (10, 1_000, 100),
+        (10, 100, 100),
+        (9, 1_000, 0),
         (5, ANY_LAG, 0),
     ],
 )
-def test_consumer_falls_back_at_half_of_a_limit(lag, before, expected):
+def test_consumer_falls_back_at_a_tenth_of_a_limit(lag, before, expected):
     assert passed_limit(lag, (100, 1_000), before) == expected
