@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from loadtest.simulation.plan import plan_of
 from loadtest.simulation.run import Run
 from loadtest.simulation.series import Series, plan_text
+from loadtest.simulation.styles import plan_of
 
 
 def main() -> int:

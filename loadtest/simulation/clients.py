@@ -35,6 +35,7 @@ class ClientConnection(asyncio.Protocol):
         self.frames = Frames()
         self.session = (0, 0 if client.plan.in_session else -1)
         self.muted_until = 0.0
+        self.is_member = False  # the coordinator has accepted a heartbeat
         self.ended: str | None = None  # fin, reset or closed
         self.lost = asyncio.Event()
 
@@ -65,6 +66,8 @@ class ClientConnection(asyncio.Protocol):
             verdicts.fail("wrong response", f"the response to {number} has no content, error {answer.error}")
         if api is Api.ALTER_QUOTAS and answer.error == 0:
             self.client.cluster.alterations[number].confirmed = self.client.loop.time()
+        if api is Api.HEARTBEAT:
+            self.is_member = True
         if answer.throttle > 0.0 and self.client.plan.polite:
             self.muted_until = self.client.loop.time() + answer.throttle
         if any(host != self.gateway for host, _ in answer.brokers):

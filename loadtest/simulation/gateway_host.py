@@ -21,6 +21,9 @@ from loadtest.simulation.virtual_loop import Process, VirtualLoop
 STOP_SECONDS = 15.0
 """The time after `drain_seconds` in which a gateway must have ended."""
 
+GUARANTEES = {"jobs": (("job-1", "job-2"), 0.2), "rest": (("etl",), 0.6)}
+"""The groups that share a capacity: their members, and their guarantees as a part of the capacity."""
+
 
 @dataclass(slots=True)
 class Incarnation:
@@ -172,7 +175,13 @@ def config_text(plan: Plan, settings: Settings, host: str) -> str:
         "  entities:",
         *(f"    - {{client-id: {client_id}, {limits}}}" for client_id in CLIENT_IDS),
     ]
-    if settings.group_limit is not None:
+    if settings.capacity is not None:
+        lines += ["  groups:", f"    - {{name: all, producer_byte_rate: {settings.capacity}}}"]
+        for group, (members, part) in GUARANTEES.items():
+            rate = f"{{guarantee: {int(settings.capacity * part)}, weight: 1}}"
+            rules = ", ".join(f"{{client-id: {member}}}" for member in members)
+            lines.append(f"    - {{name: {group}, parent: all, match: [{rules}], producer_byte_rate: {rate}}}")
+    elif settings.group_limit is not None:
         lines.append("  groups:")
         lines.append(f'    - {{name: jobs, match: [{{client-id: "job-*"}}], producer_byte_rate: {settings.group_limit}}}')
     if settings.volumes:

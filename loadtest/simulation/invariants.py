@@ -138,6 +138,10 @@ def check_protocol_errors(incarnation: Incarnation, name: str, verdicts: Verdict
         verdicts.fail("protocol error", f"{name}: {errors}")
 
 
+def is_undisturbed(plan: Plan) -> bool:
+    return not {fault.kind for fault in plan.faults} & DISTURBS_SHARING
+
+
 def check_overshoot(plan: Plan, hosts: list[GatewayHost], cluster: Cluster, verdicts: Verdicts) -> None:
     """The forwarded bytes stay within the bound of docs/decisions/013, for each gateway, and for all that share."""
     if not all(settings.enforce and not settings.window for settings in plan.settings):
@@ -145,32 +149,32 @@ def check_overshoot(plan: Plan, hosts: list[GatewayHost], cluster: Cluster, verd
     limits = [settings.limit for settings in plan.settings]
     if cluster.alterations:
         limits += [value for value in ALTERED if value is not None]
-    undisturbed = plan.sharing and plan.gateways > 1 and not {fault.kind for fault in plan.faults} & DISTURBS_SHARING
+    undisturbed = plan.sharing and plan.gateways > 1 and is_undisturbed(plan)
     quotas: list[tuple[tuple[str, ...], int]] = [((client_id,), max(limits)) for client_id in CLIENT_IDS]
     groups = [settings.group_limit for settings in plan.settings if settings.group_limit is not None]
     if len(groups) == len(plan.settings):
         quotas.append((JOBS, max(groups)))
     for members, limit in quotas:
         capacity = limit * (plan.settings[0].samples - 1)
-        requests = _allowance(cluster, members)
+        requests = allowance(cluster, members)
         shared = SMALL * capacity + limit * (plan.interval_ms / 1000.0 + TOPIC_SECONDS) if plan.sharing else 0.0
         every: list[tuple[float, int]] = []
         for host in hosts:
             for incarnation in host.incarnations:
-                uses = _uses(incarnation, members)
+                uses = uses_of(incarnation, members)
                 every += uses
-                over = _overshoot(uses, limit, capacity)
+                over = largest_debt(uses, limit, capacity)
                 if over > requests + shared:
                     text = f"{host.name} alone is {over:.0f} bytes over for {members}, the bound is {requests + shared:.0f}"
                     verdicts.fail("overshoot", text)
         if undisturbed and requests <= 2 * capacity:  # a debt above the capacity is cut, see 013
-            over = _overshoot(sorted(every), limit, capacity)
+            over = largest_debt(sorted(every), limit, capacity)
             if over > requests + shared:
                 text = f"all gateways together are {over:.0f} bytes over for {members}, the bound is {requests + shared:.0f}"
                 verdicts.fail("overshoot of sharing", text)
 
 
-def _uses(incarnation: Incarnation, members: Collection[str]) -> list[tuple[float, int]]:
+def uses_of(incarnation: Incarnation, members: Collection[str]) -> list[tuple[float, int]]:
     """The times and bytes of Produce requests, in order.
 
     A gateway that drains forwards every Produce with acks=0 that has arrived, because its client takes it for done.
@@ -181,7 +185,7 @@ def _uses(incarnation: Incarnation, members: Collection[str]) -> list[tuple[floa
     return sorted([*answered, *unanswered])
 
 
-def _allowance(cluster: Cluster, members: Collection[str]) -> float:
+def allowance(cluster: Cluster, members: Collection[str]) -> float:
     """Two requests of each client: a new connection waits while the bucket is in debt, so reconnecting gains nothing."""
     largest: dict[int, int] = {}
     for sent in cluster.sent.values():
@@ -191,7 +195,7 @@ def _allowance(cluster: Cluster, members: Collection[str]) -> float:
     return 2.0 * sum(largest.values())
 
 
-def _overshoot(uses: Iterable[tuple[float, int]], limit: float, capacity: float) -> float:
+def largest_debt(uses: Iterable[tuple[float, int]], limit: float, capacity: float) -> float:
     """The largest debt of a bucket that sees all uses at once."""
     balance, last, lowest = capacity, 0.0, 0.0
     for when, amount in uses:

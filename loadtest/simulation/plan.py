@@ -17,7 +17,7 @@ class Client:
     """One client with its own connection. It begins at `begin` and sends `requests` requests; times are in seconds."""
 
     number: int
-    kind: str  # producer, consumer, admin (creates topics), operator (sets quotas) or chatter
+    kind: str  # producer, consumer, admin (creates topics), operator (sets quotas), member or chatter
     client_id: str
     gateway: int
     begin: float
@@ -56,6 +56,7 @@ class Settings:
     window: bool = False  # Kafka's own algorithm
     enforce: bool = True
     volumes: bool = False
+    capacity: int | None = None  # that two groups share
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class Plan:
         )
 
 
-def plan_of(seed: int) -> Plan:
-    """The plan of a seed. Depends on nothing else."""
+def mixed_plan(seed: int) -> Plan:
+    """The plan of a seed without the styles of `styles.py`. Depends on nothing else."""
     choose = random.Random(seed)
     gateways = choose.choice((1, 1, 2, 2, 3))
     sharing = choose.random() < (0.8 if gateways > 1 else 0.2)

@@ -11,6 +11,7 @@ from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.clients import ClientConnection, SimulatedClient
 from loadtest.simulation.faults import Faults
 from loadtest.simulation.gateway_host import STOP_SECONDS, GatewayHost
+from loadtest.simulation.group_invariants import GroupWatch
 from loadtest.simulation.invariants import (
     check_charges,
     check_overshoot,
@@ -65,6 +66,7 @@ class Run:
         self._hosts: list[GatewayHost] = []
         self._clients: list[SimulatedClient] = []
         self._taps: dict[str, UpstreamTap] = {}
+        self._groups = GroupWatch()
 
     def execute(self) -> Outcome:
         directory = Path(tempfile.mkdtemp(prefix="weir-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None))
@@ -137,6 +139,8 @@ class Run:
     async def _watch(self) -> None:
         while True:
             check_sessions(self._hosts, self._verdicts)
+            if self._plan.settings[0].capacity is not None or self._plan.settings[0].request_rate is not None:
+                self._groups.look(self._hosts, self._clients, self._loop.time(), self._verdicts)
             await asyncio.sleep(CHECK_SECONDS)
 
     async def _wait_for_answers(self) -> None:
@@ -192,6 +196,8 @@ class Run:
                 if task is not None and task.done() and not incarnation.killed and task.exception() is not None:
                     self._verdicts.fail("gateway failed", f"{host.name}: {task.exception()!r}")
         check_overshoot(self._plan, self._hosts, self._cluster, self._verdicts)
+        self._groups.check_ceiling(self._plan, self._hosts, self._cluster, self._verdicts)
+        self._groups.check_guarantees(self._plan, self._hosts, self._verdicts)
 
     def _on_dial(self, process: Process, protocol: asyncio.BaseProtocol) -> Tap | None:
         if not isinstance(protocol, BrokerEnd):

@@ -16,9 +16,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from loadtest.simulation.plan import Plan, plan_of
+from loadtest.simulation.plan import Plan
 from loadtest.simulation.run import Run
 from loadtest.simulation.shrink import shrink
+from loadtest.simulation.styles import plan_of
 from loadtest.testkit.paths import CHECKOUT
 
 BATCH = 40

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -17,12 +18,18 @@ from gateway.proxy import connection
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.connection import Session
 from gateway.proxy.fast_path import FastPath
+from gateway.proxy.membership import Membership
 from gateway.proxy.request_stream import RequestStream
+from gateway.quotas import fair_share
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine
-from loadtest.simulation.plan import KINDS, Fault, plan_of
+from gateway.quotas.group_meter import EntitledBucket
+from loadtest.simulation import series
+from loadtest.simulation.plan import KINDS, Fault
 from loadtest.simulation.run import Run
+from loadtest.simulation.series import Series
 from loadtest.simulation.shrink import shrink
+from loadtest.simulation.styles import plan_of
 from loadtest.testkit.paths import CHECKOUT
 
 SEEDS = 200
@@ -58,8 +65,8 @@ def test_seed_replays_exactly():
 
 
 TRANSCRIPTS = """
-from loadtest.simulation.plan import plan_of
 from loadtest.simulation.run import Run
+from loadtest.simulation.styles import plan_of
 print([Run(plan_of(seed)).execute().transcript for seed in range(20, 32)])
 """
 
@@ -203,9 +210,26 @@ def no_groups(patch):
     patch.setattr(QuotaEngine, "acquire_path", alone)
 
 
+def endless_mute(patch):
+    """A member of a consumer group is muted for the whole debt of its rate of requests."""
+    patch.setattr(Membership, "longest_mute", lambda self, now: inf)
+
+
+def free_loans(patch):
+    """A group that borrows does not wait for its parent."""
+    patch.setattr(EntitledBucket, "borrowed", lambda self, now, further=0.0: 0.0)
+
+
+def no_guarantees(patch):
+    """Only the weights divide a capacity."""
+    fill = fair_share.fill
+    patch.setattr(fair_share, "fill", lambda whole, wants, firsts, weights: fill(whole, wants, [0.0] * len(firsts), weights))
+
+
 MUTANTS = [
     no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
     no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
+    endless_mute, free_loans, no_guarantees,
 ]  # fmt: skip
 
 
@@ -239,3 +263,20 @@ def test_fault_kinds_all_have_an_effect():
     outcome = Run(replace(plan, faults=faults, clients=clients), log=True).execute()
     assert not outcome.violations
     assert sum("fault" in line for line in outcome.log) == len(KINDS)
+
+
+@pytest.mark.process
+def test_series_goes_on_behind_its_progress(tmp_path, monkeypatch, capfd):
+    progress = tmp_path / "progress.jsonl"
+    monkeypatch.setattr(series, "commit", lambda: "one")
+    Series(range(2, 4), 2, progress).run(inf)
+    later = Series(range(2, 6), 2, progress, shrinks=False)
+    assert [(batch.first, batch.seeds) for batch in later.done] == [(2, 2)]
+    no_timer(monkeypatch)
+    later.run(inf)
+    assert [(batch.first, batch.seeds) for batch in later.done] == [(2, 2), (4, 2)]
+    failure = later.done[1].failures[0]
+    assert failure.rule == "connection stuck"
+    assert f"seed {failure.seed} fails at" in capfd.readouterr().out
+    monkeypatch.setattr(series, "commit", lambda: "two")  # its seeds may have other plans
+    assert Series(range(2, 6), 2, progress).done == []

@@ -1,0 +1,76 @@
+"""Runs with one aim: groups that share a capacity, or members of consumer groups under a rate of requests.
+
+They have a generator of their own, so that the plans of all other seeds stay as they are.
+"""
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from loadtest.simulation.plan import FLOOD_LIMIT, TARGETS, Client, Plan, Settings, mixed_plan
+
+UNLIMITED: Final = FLOOD_LIMIT * 20
+CAPACITIES: Final = (1_000_000, 1_500_000)
+MEMBER_RATES: Final = (1, 2)
+_CALM: Final = 0.6
+"""The part of these runs without faults: only those show that quotas are shared well."""
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed. Depends on nothing else."""
+    plan = mixed_plan(seed)
+    choose = random.Random(f"{seed}-style")
+    drawn = choose.random()
+    if drawn < 0.08:
+        plan = _tree(plan, choose)
+    elif drawn < 0.14:
+        plan = _members(plan, choose)
+    else:
+        return plan
+    if choose.random() < _CALM:
+        return replace(plan, faults=())
+    known = len(plan.clients)
+    return replace(plan, faults=tuple(each for each in plan.faults if TARGETS[each.kind] != "client" or each.target < known))
+
+
+def _tree(plan: Plan, choose: random.Random) -> Plan:
+    """Greedy producers of two groups below a capacity. One of the groups may begin later, and finds its part lent."""
+    capacity = choose.choice(CAPACITIES)
+    settings = Settings(limit=UNLIMITED, fetch_limit=UNLIMITED, capacity=capacity)
+    late = round(plan.seconds * choose.choice((0.0, 0.3)), 1)
+    clients = [
+        Client(
+            number=number,
+            kind="producer",
+            client_id=("etl", "job-1", "job-2")[number % 3],
+            gateway=choose.randrange(plan.gateways),
+            begin=late if number % 3 == 0 else 0.0,
+            requests=9_000,  # more than it can send
+            depth=choose.choice((3, 6)),
+            size=int(capacity * choose.choice((0.01, 0.03))),
+            polite=choose.random() < 0.5,
+        )
+        for number in range(len(plan.clients) if len(plan.clients) > 2 else 3)
+    ]
+    return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients), seconds=6.0)
+
+
+def _members(plan: Plan, choose: random.Random) -> Plan:
+    """Members of consumer groups, whose client-id has a rate of requests that others of the same name exceed by far."""
+    settings = Settings(limit=UNLIMITED, fetch_limit=UNLIMITED, request_rate=choose.choice(MEMBER_RATES))
+    clients = [
+        Client(
+            number=number,
+            kind="member" if number < 2 else "chatter",
+            client_id="etl",
+            gateway=choose.randrange(plan.gateways),
+            begin=0.0 if number < 2 else round(choose.random(), 2),
+            requests=8,
+            depth=2,
+            size=100,
+            pause=choose.choice((0.2, 0.6)) if number < 2 else 0.0,
+            polite=choose.random() < 0.5,
+        )
+        for number in range(7)  # the debt of a rate grows with the connections
+    ]
+    return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients))
