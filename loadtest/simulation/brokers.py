@@ -5,9 +5,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from loadtest.simulation import kafka_messages as kafka
+from loadtest.simulation import topic_messages
 from loadtest.simulation.kafka_messages import Api, Frames, Head
 from loadtest.simulation.network import Network, Verdicts
 from loadtest.simulation.sockets import Line, SimulatedSocket
+from loadtest.simulation.topic_messages import Batches
 from loadtest.simulation.transports import SimulatedTransport
 
 PORT = 9092
@@ -47,6 +49,7 @@ class Cluster:
         self.alterations: dict[int, Alteration] = {}
         self.brokers = [Broker(self, node) for node in range(1, brokers + 1)]
         self.created: Counter[str] = Counter()  # partitions by client-id
+        self.batches = Batches()  # of Produce requests of several topics
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
@@ -65,6 +68,8 @@ class Cluster:
         same = frame == sent.frame
         if not same and head.api == Api.FETCH:
             same = kafka.without_limits(frame, head) == kafka.without_limits(sent.frame, sent.head)
+        if head.number in self.batches.sent:
+            same = self.batches.forward(frame, head)
         if not same and head.api == Api.CREATE_TOPICS:
             same = set(kafka.topics_in(frame, head)) <= set(kafka.topics_in(sent.frame, sent.head))
         if not same:
@@ -147,6 +152,8 @@ class BrokerConnection(asyncio.Protocol):
             self._cluster.verdicts.fail("forwarded out of order", f"request {number} after {self._last_number}")
         self._last_number = number
         match head.api:
+            case Api.PRODUCE if number in self._cluster.batches.sent:
+                return topic_messages.produced(number, topic_messages.batches_in(frame, head))
             case Api.PRODUCE:
                 return None if kafka.acks_of(frame, head) == 0 else kafka.produced(number)
             case Api.FETCH:

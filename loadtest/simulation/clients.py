@@ -7,6 +7,7 @@ from itertools import count
 from typing import Final
 
 from loadtest.simulation import kafka_messages as kafka
+from loadtest.simulation import topic_messages
 from loadtest.simulation.brokers import PORT, Alteration, Cluster, Sent
 from loadtest.simulation.kafka_messages import Api, Frames
 from loadtest.simulation.plan import Client
@@ -59,6 +60,11 @@ class ClientConnection(asyncio.Protocol):
         request = sent[number]
         request.answered = True
         api = Api(request.head.api)
+        if self.client.plan.topics:
+            problem = self.client.cluster.batches.problem(number, frame)
+            if problem:
+                verdicts.fail("topic quota", problem)
+            return
         answer = kafka.read_answer(api, frame)
         if answer.number not in (None, number):
             verdicts.fail("wrong response", f"the response to {number} has the content of {answer.number}")
@@ -193,6 +199,9 @@ class SimulatedClient:
             case "producer":
                 acks = plan.acks
                 frame = kafka.produce(number, plan.client_id, plan.size, acks)
+                if plan.topics:
+                    frame = topic_messages.produce(number, plan.client_id, dict.fromkeys(plan.topics, plan.size))
+                    self.cluster.batches.send(frame)
             case "consumer":
                 frame = kafka.fetch(number, plan.client_id, max(plan.size, kafka.BATCH_BYTES), connection.session)
             case "admin":

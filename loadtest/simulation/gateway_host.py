@@ -8,12 +8,14 @@ from typing import Any
 
 from gateway.app import Gateway
 from gateway.drain import Stopping
+from gateway.features.topic_quotas.thresholds import KEY, TOTAL
 from gateway.proxy.connection import Session
 from loadtest.simulation.brokers import PORT, Cluster
 from loadtest.simulation.kafka_messages import CLIENT_IDS
 from loadtest.simulation.network import Network
 from loadtest.simulation.plan import Plan, Settings
 from loadtest.simulation.surroundings import parsed
+from loadtest.simulation.topic_messages import SMALL_TOPIC
 from loadtest.simulation.transports import SimulatedTransport
 from loadtest.simulation.upstream_tap import Forwarded, UpstreamTap
 from loadtest.simulation.virtual_loop import Process, VirtualLoop
@@ -184,6 +186,9 @@ def config_text(plan: Plan, settings: Settings, host: str) -> str:
     elif settings.group_limit is not None:
         lines.append("  groups:")
         lines.append(f'    - {{name: jobs, match: [{{client-id: "job-*"}}], producer_byte_rate: {settings.group_limit}}}')
+    if settings.topics is not None:
+        thresholds = f"{TOTAL}: {settings.topics}, {KEY}: {{{SMALL_TOPIC}: {settings.topics // 4}}}"
+        lines.append(f"  topics: {{{thresholds}, meter: window}}")
     if settings.volumes:
         lines.append("  volumes: {source: topic, freshness_seconds: 5, publish_interval_ms: 1000, max_delay_ms: 500}")
     if plan.sharing:

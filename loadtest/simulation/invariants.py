@@ -8,6 +8,7 @@ from math import inf
 from typing import Final
 
 from gateway.features.sharing.member import SMALL
+from gateway.features.topic_quotas.rules import TOPIC
 from gateway.proxy.connection import _CORE, WRITE_BUFFER_HIGH, Session
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.request_stream import MAX_IN_FLIGHT, MAX_OWN_BYTES
@@ -19,6 +20,7 @@ from loadtest.simulation.kafka_messages import ALTERED, CLIENT_IDS
 from loadtest.simulation.network import Verdicts
 from loadtest.simulation.plan import Plan
 from loadtest.simulation.sockets import MAX_READ
+from loadtest.simulation.topic_messages import CLIENT_TOPICS
 
 MAX_BUFFERED: Final = WRITE_BUFFER_HIGH + MAX_READ + MAX_OWN_BYTES
 """DESIGN.md, Bounds: 256 KiB and one chunk, and the local responses that were waiting."""
@@ -85,7 +87,8 @@ def check_charges(plan: Plan, incarnation: Incarnation, name: str, verdicts: Ver
     totals = incarnation.totals
     unsent = sum(tap.unsent_bytes() for tap in incarnation.taps)
     charged = sum(bucket.amount_total for bucket in incarnation.buckets("produce"))
-    if charged != totals.produced_bytes + unsent:
+    has_topics = plan.settings[0].topics is not None  # then rejected batches are charged, and not forwarded
+    if charged != totals.produced_bytes + unsent and not has_topics:
         text = f"{name}: {charged} bytes of Produce are charged, {totals.produced_bytes} were forwarded, {unsent} were not"
         verdicts.fail("charged is not forwarded", text)
     fetched = sum(bucket.amount_total for bucket in incarnation.buckets("fetch"))
@@ -98,6 +101,28 @@ def check_charges(plan: Plan, incarnation: Incarnation, name: str, verdicts: Ver
     if not totals.created_least <= created <= totals.created_most + unsent_partitions:
         text = f"{name}: {created} partitions are charged, brokers created {totals.created_least} to {totals.created_most}"
         verdicts.fail("refund", text)
+
+
+def check_topics(plan: Plan, incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:
+    """Topic quotas count the bytes that brokers have accepted, and bound them for all topics together.
+
+    The rate falls behind by the requests in flight, and it forgets a whole sample at a time.
+    """
+    threshold, quotas = plan.settings[0].topics, incarnation.gateway._features.topics.quotas
+    if threshold is None or quotas is None:
+        return
+    appended = incarnation.totals.appended
+    for topic in CLIENT_TOPICS:
+        use = quotas.whole.known(TOPIC, topic)
+        counted, accepted = 0 if use is None else use.appended_bytes, sum(size for each, _, size in appended if each == topic)
+        if counted != accepted:
+            text = f"{name}: {counted} bytes of {topic} are counted, and brokers have accepted {accepted}"
+            verdicts.fail("topic bytes", text)
+    over = largest_debt([(when, size) for _, when, size in appended], threshold, threshold * plan.settings[0].samples)
+    in_flight = sum(client.depth * client.size * len(client.topics) for client in plan.clients)
+    if over > threshold + in_flight:
+        text = f"{name} is {over:.0f} bytes over the threshold of all topics, the bound is {threshold + in_flight}"
+        verdicts.fail("topic overshoot", text)
 
 
 def quotas_agree(hosts: Iterable[GatewayHost]) -> bool:

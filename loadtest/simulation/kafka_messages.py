@@ -59,16 +59,16 @@ class Head:
     body: int
 
 
-def _text(text: bytes) -> bytes:
-    return _INT16.pack(len(text)) + text
+def text(name: bytes) -> bytes:
+    return _INT16.pack(len(name)) + name
 
 
-def _framed(api: Api, version: int, number: int, client_id: str, body: bytes) -> bytes:
+def framed(api: Api, version: int, number: int, client_id: str, body: bytes) -> bytes:
     client = client_id.encode()
-    return b"".join((_HEAD.pack(10 + len(client) + len(body), api, version, number), _text(client), body))
+    return b"".join((_HEAD.pack(10 + len(client) + len(body), api, version, number), text(client), body))
 
 
-def _answer(number: int, body: bytes) -> bytes:
+def answer(number: int, body: bytes) -> bytes:
     return _INT32.pack(4 + len(body)) + _INT32.pack(number) + body
 
 
@@ -82,10 +82,10 @@ def produce(number: int, client_id: str, size: int, acks: int) -> bytes:
     """A Produce with `size` bytes of records."""
     records = _INT64.pack(number) + bytes(max(0, size - 8))
     body = b"".join((
-        b"\xff\xff", _INT16.pack(acks), _INT32.pack(30_000), _INT32.pack(1), _text(TOPIC), _INT32.pack(1), bytes(4),
+        b"\xff\xff", _INT16.pack(acks), _INT32.pack(30_000), _INT32.pack(1), text(TOPIC), _INT32.pack(1), bytes(4),
         _INT32.pack(len(records)), records,
     ))  # fmt: skip
-    return _framed(Api.PRODUCE, VERSION[Api.PRODUCE], number, client_id, body)
+    return framed(Api.PRODUCE, VERSION[Api.PRODUCE], number, client_id, body)
 
 
 def acks_of(frame: bytes, head: Head) -> int:
@@ -93,17 +93,17 @@ def acks_of(frame: bytes, head: Head) -> int:
 
 
 def produced(number: int) -> bytes:
-    body = _INT32.pack(1) + _text(TOPIC) + _INT32.pack(1) + _PRODUCED.pack(0, 0, number, -1, 0) + bytes(4)
-    return _answer(number, body)
+    body = _INT32.pack(1) + text(TOPIC) + _INT32.pack(1) + _PRODUCED.pack(0, 0, number, -1, 0) + bytes(4)
+    return answer(number, body)
 
 
 def fetch(number: int, client_id: str, max_bytes: int, session: tuple[int, int]) -> bytes:
     """A Fetch of one partition. `session` is its id and epoch; epoch -1 is without a session."""
     body = b"".join((
-        _FETCH_BODY.pack(-1, 100, 1, max_bytes, 0, *session), _INT32.pack(1), _text(TOPIC), _INT32.pack(1),
-        _FETCH_PARTITION.pack(0, -1, number, -1, max_bytes), bytes(4), _text(b""),
+        _FETCH_BODY.pack(-1, 100, 1, max_bytes, 0, *session), _INT32.pack(1), text(TOPIC), _INT32.pack(1),
+        _FETCH_PARTITION.pack(0, -1, number, -1, max_bytes), bytes(4), text(b""),
     ))  # fmt: skip
-    return _framed(Api.FETCH, VERSION[Api.FETCH], number, client_id, body)
+    return framed(Api.FETCH, VERSION[Api.FETCH], number, client_id, body)
 
 
 def fetch_limits(frame: bytes, head: Head) -> tuple[int, int, int, int]:
@@ -123,33 +123,31 @@ def fetched(number: int, batches: int, session_id: int, error: int = 0) -> bytes
     partitions = b""
     if not error:
         partition = _FETCHED.pack(0, 0, number, number, 0, 0, -1, len(records))
-        partitions = _text(TOPIC) + _INT32.pack(1) + partition + records
-    return _answer(number, b"".join((bytes(4), _INT16.pack(error), _INT32.pack(session_id),
+        partitions = text(TOPIC) + _INT32.pack(1) + partition + records
+    return answer(number, b"".join((bytes(4), _INT16.pack(error), _INT32.pack(session_id),
                                      _INT32.pack(0 if error else 1), partitions)))  # fmt: skip
 
 
 def heartbeat(number: int, client_id: str) -> bytes:
-    return _framed(Api.HEARTBEAT, 0, number, client_id, _text(b"group") + bytes(4) + _text(b"member"))
+    return framed(Api.HEARTBEAT, 0, number, client_id, text(b"group") + bytes(4) + text(b"member"))
 
 
 def beat(number: int) -> bytes:
-    return _answer(number, bytes(2))
+    return answer(number, bytes(2))
 
 
 def metadata(number: int, client_id: str) -> bytes:
     """Metadata of one topic, which the request's number names."""
-    return _framed(Api.METADATA, 1, number, client_id, _INT32.pack(1) + _text(b"m%d" % number))
+    return framed(Api.METADATA, 1, number, client_id, _INT32.pack(1) + text(b"m%d" % number))
 
 
 def described(number: int, version: int, names: list[bytes], brokers: dict[int, tuple[str, int]]) -> bytes:
     """The response to Metadata: the topics named `known...` have one partition, all others are unknown."""
-    rows = [
-        _INT32.pack(node) + _text(host.encode()) + _INT32.pack(port) + b"\xff\xff" for node, (host, port) in brokers.items()
-    ]
+    rows = [_INT32.pack(node) + text(host.encode()) + _INT32.pack(port) + b"\xff\xff" for node, (host, port) in brokers.items()]
     cluster = b"" if version == VERSION[Api.METADATA] else b"\xff\xff"
     throttle = b"" if version == VERSION[Api.METADATA] else bytes(4)
-    topics = [_INT16.pack(3) + _text(name) + b"\0" + bytes(4) for name in names]
-    return _answer(number, b"".join((throttle, _INT32.pack(len(rows)), *rows, cluster, _INT32.pack(1),
+    topics = [_INT16.pack(3) + text(name) + b"\0" + bytes(4) for name in names]
+    return answer(number, b"".join((throttle, _INT32.pack(len(rows)), *rows, cluster, _INT32.pack(1),
                                      _INT32.pack(len(topics)), *topics)))  # fmt: skip
 
 
@@ -166,9 +164,9 @@ def names_in(frame: bytes, at: int) -> list[bytes]:
 
 def create_topics(number: int, client_id: str, topics: list[tuple[str, int]]) -> bytes:
     """`topics` has names and numbers of partitions. Brokers refuse names that begin with `bad`."""
-    rows = [_text(name.encode()) + _INT32.pack(partitions) + _INT16.pack(1) + bytes(8) for name, partitions in topics]
+    rows = [text(name.encode()) + _INT32.pack(partitions) + _INT16.pack(1) + bytes(8) for name, partitions in topics]
     body = b"".join((_INT32.pack(len(rows)), *rows, _INT32.pack(30_000), b"\0"))
-    return _framed(Api.CREATE_TOPICS, VERSION[Api.CREATE_TOPICS], number, client_id, body)
+    return framed(Api.CREATE_TOPICS, VERSION[Api.CREATE_TOPICS], number, client_id, body)
 
 
 def topics_in(frame: bytes, head: Head) -> list[tuple[bytes, int]]:
@@ -185,15 +183,15 @@ def topics_in(frame: bytes, head: Head) -> list[tuple[bytes, int]]:
 
 
 def created(number: int, topics: list[tuple[bytes, int]]) -> bytes:
-    rows = [_text(name) + _INT16.pack(INVALID_TOPIC if name.startswith(b"bad") else 0) + b"\xff\xff" for name, _ in topics]
-    return _answer(number, b"".join((bytes(4), _INT32.pack(len(rows)), *rows)))
+    rows = [text(name) + _INT16.pack(INVALID_TOPIC if name.startswith(b"bad") else 0) + b"\xff\xff" for name, _ in topics]
+    return answer(number, b"".join((bytes(4), _INT32.pack(len(rows)), *rows)))
 
 
 def alter(number: int, client_id: str, target: str, value: int | None) -> bytes:
     """An AlterClientQuotas of the `producer_byte_rate` of the client-id `target`."""
-    entity = _INT32.pack(1) + _text(b"client-id") + _text(target.encode())
-    operation = _INT32.pack(1) + _text(b"producer_byte_rate") + _DOUBLE.pack(value or 0.0) + (b"\1" if value is None else b"\0")
-    return _framed(Api.ALTER_QUOTAS, 0, number, client_id, _INT32.pack(1) + entity + operation + b"\0")
+    entity = _INT32.pack(1) + text(b"client-id") + text(target.encode())
+    operation = _INT32.pack(1) + text(b"producer_byte_rate") + _DOUBLE.pack(value or 0.0) + (b"\1" if value is None else b"\0")
+    return framed(Api.ALTER_QUOTAS, 0, number, client_id, _INT32.pack(1) + entity + operation + b"\0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from gateway.cluster.requests import BrokerRequest
 from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.sockets import Line
+from loadtest.simulation.topic_messages import CLIENT_TOPICS
 from loadtest.simulation.virtual_loop import PROCESS
 
 LOST_SECONDS = 1.0
@@ -131,7 +132,7 @@ class OwnConnection:
         """The version and the body of a Metadata response."""
         prepared = request.prepare({_METADATA: (0, _WITH_IDS)})
         wanted = request._fields["topics"]
-        names = list(self._own.topics) if wanted is None else [topic.name for topic in wanted]
+        names = [*self._own.topics, *CLIENT_TOPICS] if wanted is None else [topic.name for topic in wanted]
         brokers = [
             _INT32.pack(node) + _text(host) + _INT32.pack(port) + b"\0\0"
             for node, (host, port) in self._own.cluster.addresses.items()
@@ -142,6 +143,9 @@ class OwnConnection:
 
     def _described(self, name: str) -> bytes:
         topic = self._own.topics.get(name)
+        if name in CLIENT_TOPICS:
+            topic = Topic(0, self._broker.node)
+            topic.topic_id = CLIENT_TOPICS[name]
         if topic is None:
             return _INT16.pack(_UNKNOWN_TOPIC) + _text(name) + bytes(16) + b"\0\1" + bytes(4) + b"\0"
         up = self._own.cluster.addresses

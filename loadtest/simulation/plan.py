@@ -29,6 +29,7 @@ class Client:
     polite: bool = True  # it waits for the throttle time
     in_session: bool = False
     slow: float = 0.0  # seconds for which it reads nothing, again and again
+    topics: tuple[str, ...] = ()  # of each Produce; () is one topic, without topic quotas
     hops: bool = False  # it makes a new connection after each request
 
 
@@ -57,6 +58,7 @@ class Settings:
     enforce: bool = True
     volumes: bool = False
     capacity: int | None = None  # that two groups share
+    topics: int | None = None  # the threshold of all topics together
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from loadtest.simulation.invariants import (
     check_overshoot,
     check_protocol_errors,
     check_sessions,
+    check_topics,
     lost_alteration,
     quotas_agree,
 )
@@ -191,6 +192,7 @@ class Run:
         for host in self._hosts:
             for incarnation in host.incarnations:
                 check_charges(self._plan, incarnation, host.name, self._verdicts)
+                check_topics(self._plan, incarnation, host.name, self._verdicts)
                 check_protocol_errors(incarnation, host.name, self._verdicts)
                 task = incarnation.task
                 if task is not None and task.done() and not incarnation.killed and task.exception() is not None:

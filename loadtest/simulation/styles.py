@@ -1,4 +1,4 @@
-"""Runs with one aim: groups that share a capacity, or members of consumer groups under a rate of requests.
+"""Runs with one aim: groups that share a capacity, members of consumer groups under a rate of requests, or topic quotas.
 
 They have a generator of their own, so that the plans of all other seeds stay as they are.
 """
@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from loadtest.simulation.plan import FLOOD_LIMIT, TARGETS, Client, Plan, Settings, mixed_plan
+from loadtest.simulation.topic_messages import BIG_TOPICS, SMALL_TOPIC
 
 UNLIMITED: Final = FLOOD_LIMIT * 20
 CAPACITIES: Final = (1_000_000, 1_500_000)
+TOPIC_TOTALS: Final = (100_000, 200_000)
 MEMBER_RATES: Final = (1, 2)
 _CALM: Final = 0.6
 """The part of these runs without faults: only those show that quotas are shared well."""
@@ -25,6 +27,8 @@ def plan_of(seed: int) -> Plan:
         plan = _tree(plan, choose)
     elif drawn < 0.14:
         plan = _members(plan, choose)
+    elif drawn < 0.20:
+        plan = _topics(plan, choose)
     else:
         return plan
     if choose.random() < _CALM:
@@ -53,6 +57,31 @@ def _tree(plan: Plan, choose: random.Random) -> Plan:
         for number in range(len(plan.clients) if len(plan.clients) > 2 else 3)
     ]
     return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients), seconds=6.0)
+
+
+def _topics(plan: Plan, choose: random.Random) -> Plan:
+    """Producers that write more into two topics than topic quotas allow, and little into a third one."""
+    total = choose.choice(TOPIC_TOTALS)
+    settings = Settings(limit=UNLIMITED, fetch_limit=UNLIMITED, samples=choose.choice((2, 3)), topics=total)
+    greedy = [
+        Client(
+            number=number,
+            kind="producer",
+            client_id=("job-1", "job-2", "etl")[number % 3],
+            gateway=choose.randrange(plan.gateways),
+            begin=round(choose.random(), 2),
+            requests=9_000,  # more than it can send
+            depth=choose.choice((1, 2)),
+            size=total // choose.choice((20, 10)),
+            pause=choose.choice((0.05, 0.1)),
+            topics=choose.choice((BIG_TOPICS, BIG_TOPICS[:1], (*BIG_TOPICS[1:], SMALL_TOPIC))) if number else BIG_TOPICS,
+        )
+        for number in range(3)
+    ]
+    modest = replace(greedy[0], number=3, requests=10, depth=1, size=total // 80, pause=0.3, topics=(SMALL_TOPIC,))
+    # Batches of the small topic are so few and so small that they stay within its threshold.
+    clients = [replace(each, size=total // 400, requests=20) if SMALL_TOPIC in each.topics else each for each in greedy]
+    return replace(plan, settings=(settings,) * len(plan.settings), clients=(*clients, modest))
 
 
 def _members(plan: Plan, choose: random.Random) -> Plan:

@@ -19,7 +19,8 @@ class Forwarded:
     """The totals of one gateway: Produce bytes by client-id and time, Fetch bytes, and partitions of CreateTopics.
 
     Bytes of Produce requests without a response (acks=0) are in `unanswered`. `created_least` counts the topics of whole
-    responses. `created_most` counts the other requests as well, with the topics that the broker may refuse.
+    responses. `created_most` counts the other requests as well, with the topics that the broker may refuse. `appended` has the
+    topic, the time and the bytes of each batch that a broker has accepted.
     """
 
     produced: defaultdict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
@@ -28,6 +29,7 @@ class Forwarded:
     fetched: int = 0
     created_least: int = 0
     created_most: int = 0
+    appended: list[tuple[str, float, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -139,6 +141,10 @@ class UpstreamTap:
         if answered is not None:
             self._totals.created_least += answered.partitions
             self._totals.created_most -= answered.refused
+            number, now = answered.head.number, self._cluster.network.now()
+            batches = self._cluster.batches
+            for topic in sorted(batches.forwarded.get(number, ())):
+                self._totals.appended.append((topic, now, batches.sent[number][topic]))
 
     def unsent_bytes(self) -> int:
         """Bytes of Produce requests that are charged, and that no broker got because no connection was made."""

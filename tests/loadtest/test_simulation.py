@@ -14,6 +14,9 @@ import pytest
 from gateway.alter_queue import AlterQueue
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.sharing.member import Member
+from gateway.features.topic_quotas import produce_inspector
+from gateway.features.topic_quotas.produce_inspector import InspectedRequest
+from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.proxy import connection
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.connection import Session
@@ -226,10 +229,35 @@ def no_guarantees(patch):
     patch.setattr(fair_share, "fill", lambda whole, wants, firsts, weights: fill(whole, wants, [0.0] * len(firsts), weights))
 
 
+def rejected_topics_for_all(patch):
+    """While the total is exceeded, topics within their own thresholds are rejected as well."""
+    patch.setattr(TopicQuotas, "rejects", lambda self, use, now: use is not None and self.over(now))
+
+
+def forwarded_rejections(patch):
+    """Brokers get the batches that are rejected."""
+    patch.setattr(produce_inspector, "without", lambda version, frame, scan, cut: frame)
+
+
+def patient_topics(patch):
+    """Topics are rejected only at three times the total."""
+    patch.setattr(TopicQuotas, "over", lambda self, now: self.rate(now) > 3 * self.settings.total)
+
+
+def forgotten_batches(patch):
+    """Only the first topic of a request counts."""
+    count = InspectedRequest._count
+    patch.setattr(
+        InspectedRequest, "_count",
+        lambda self, key, *rest: count(self, key, *rest) if key == self._scanner.topics[0].key else None,
+    )  # fmt: skip
+
+
 MUTANTS = [
     no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
     no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
     endless_mute, free_loans, no_guarantees,
+    rejected_topics_for_all, forwarded_rejections, patient_topics, forgotten_batches,
 ]  # fmt: skip
 
 
