@@ -87,3 +87,84 @@ def test_take_stays_within_buffer_and_frame():
         reader.take(2)
     with pytest.raises(InvalidFrame):
         reader.take(3)
+
+
+def test_plain_lengths_are_the_default():
+    assert Reader(b"\0\1a", 0, 3, 3).string() == "a"
+    assert Reader(b"\0\0\0\2ab", 0, 6, 6).bytes_field() == b"ab"
+    assert Reader(b"\xff\xff\xff\xff", 0, 4, 4).bytes_field() == b""
+
+
+def test_longest_string_of_kafka_is_read():
+    data = encode_string("x" * 32_767, compact=False)
+    assert len(reader(data, compact=False).string()) == 32_767
+
+
+def test_frame_of_a_correlation_id_is_whole():
+    found = Reader.of_frame(b"..\0\0\0\4abcdef", 2, 12)
+    assert (found.pos, found.seen, found.end) == (6, 10, 10)
+    with pytest.raises(Incomplete):
+        Reader.of_frame(b"..\0\0\0", 2, 5)
+
+
+@pytest.mark.parametrize(("version", "compact", "pos"), [(0, False, 8), (1, True, 9)])
+def test_response_reader_stands_at_the_body(version, compact, pos):
+    frame = b"\0\0\0\6abcd\0x"
+    for found in (
+        Reader.of_response(frame, 0, 10, header_version=version),
+        Reader.of_whole_response(frame, header_version=version),
+    ):
+        assert (found.pos, found.compact) == (pos, compact)
+
+
+def test_request_has_a_limit_of_elements():
+    found = Reader.of_whole_request(b"head\0\0\0\5abcde", 4, compact=False)
+    assert (found.elements_left, found.compact, found.seen, found.end) == (5_000, False, 13, 13)
+    assert found.count() == 5
+    assert found.elements_left == 4_995
+
+
+def test_elements_and_tags_up_to_the_limit_are_read():
+    found = reader(b"\x03\0\0\x02\0\0\0\0\0\0\0")
+    found.elements_left = 4
+    assert found.count() == 2
+    found.pos = 3
+    found.skip_tags()
+    assert found.elements_left == 0
+    with pytest.raises(InvalidFrame, match="an array of 1 elements exceeds the 0 left of 5000") as invalid:
+        found.spend(1)
+    assert invalid.value.reason == "too_many_elements"
+
+
+@pytest.mark.parametrize(("data", "end"), [(b"\0\0\0\2aaaabbbbc", 12), (b"\xff\xff\xff\xffc", 4), (b"\0\0\0\0c", 4)])
+def test_array_of_integers_is_skipped(data, end):
+    found = reader(data, compact=False)
+    found.skip_int32s()
+    assert found.pos == end
+
+
+@pytest.mark.parametrize(("data", "end"), [(b"\0\0\0\2abc", 6), (b"\xff\xff\xff\xffc", 4), (b"\0\0\0\0c", 4)])
+def test_byte_string_is_skipped(data, end):
+    found = reader(data, compact=False)
+    found.skip_bytes()
+    assert found.pos == end
+
+
+def test_integers_are_signed():
+    found = Reader(b"\xff\xfe\xff\xff\xff\xfd\xfc", 0, 7, 7)
+    assert (found.int16(), found.int32(), found.byte()) == (-2, -3, 0xFC)
+
+
+@pytest.mark.parametrize(
+    ("data", "read", "message"),
+    [
+        (b"abcd", lambda found: found.skip(5), "a field ends at byte 6, 1 beyond its frame"),
+        (b"\x05ab", lambda found: found.count(), "a count of 4, but the frame has only 2 bytes left"),
+        (b"\x03ab", lambda found: found.tag_count(), "3 tagged fields, but the frame has only 2 bytes left"),
+        (b"\x80\x80\x80\x80\x80", lambda found: found.uvarint(), "the varint before byte 6 is longer"),
+    ],
+)
+def test_errors_name_offsets_within_the_frame(data, read, message):
+    found = Reader(b"." + data, 1, len(data) + 1, len(data) + 1, compact=True)
+    with pytest.raises(InvalidFrame, match=message):
+        read(found)

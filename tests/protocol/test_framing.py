@@ -16,9 +16,9 @@ def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
 @pytest.mark.parametrize(
     ("size", "reason"),
     [
-        (MIN_REQUEST_BYTES, None),
+        (8, None),
         (1_000_000, None),
-        (MIN_REQUEST_BYTES - 1, "frame_too_short"),
+        (7, "frame_too_short"),
         (0, "frame_too_short"),
         (-1, "negative_length"),
         (-(2**31), "negative_length"),
@@ -54,6 +54,11 @@ def test_tls_like_length_is_a_frame_if_limit_allows():
 
 def test_shortest_response_is_a_correlation_id():
     framing(min_bytes=MIN_RESPONSE_BYTES).check(4)
+
+
+def test_framing_begins_between_frames_and_holds_nothing():
+    position = framing()
+    assert (position.head, position.skip) == (b"", 0)
 
 
 def test_held_bytes_precede_only_the_next_chunk():
@@ -115,6 +120,13 @@ def test_held_head_is_bounded():
     with pytest.raises(InvalidFrame) as caught:
         position.hold(length + bytes(MAX_HEAD_BYTES - 3), 0)
     assert caught.value.reason == "head_too_long"
+
+
+def test_bytes_before_the_head_do_not_count_for_its_bound():
+    chunk = bytes(100) + (900_000).to_bytes(4, "big") + bytes(256 * 1024 - 4)
+    framing().hold(chunk, 100)
+    with pytest.raises(InvalidFrame, match="incomplete after 262145 bytes"):
+        framing().hold(chunk + b"x", 100)
 
 
 def test_mutable_chunk_may_be_held():

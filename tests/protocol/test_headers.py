@@ -115,5 +115,27 @@ def test_encoded_header_survives_round_trip(key, version, client_id):
 def test_encoded_client_id_is_cut_to_header_length():
     grown = b"\xff" * 20_000
     header = RequestHeader(ApiKey.METADATA, 4, 7, grown.decode("utf-8", "replace"), 0)
-    parsed = parse_request_header(encode_request(header), 4, 4 + 10 + 32_767)
-    assert parsed.client_id.startswith("\ufffd" * 10_922)
+    frame = encode_request(header)
+    assert len(frame) == 4 + 10 + 32_767
+    assert parse_request_header(frame, 4, len(frame)).client_id.startswith("\ufffd" * 10_922)
+
+
+@pytest.mark.parametrize(
+    ("version", "frame"), [(8, b"\0\0\0\x0c\0\3\0\x08\0\0\0\7\0\2me"), (9, b"\0\0\0\x0d\0\3\0\x09\0\0\0\7\0\2me\0")]
+)
+def test_encoded_header_has_tags_since_flexible_versions(version, frame):
+    assert encode_request(RequestHeader(ApiKey.METADATA, version, 7, "me", 0)) == frame
+
+
+def test_tags_up_to_their_limits_are_read():
+    many = header_bytes(version=12, tags=b"\x20" + b"\x01\x00" * 32)
+    assert parse_request_header(many, 0, len(many)).body_offset == len(many)
+    large = header_bytes(version=12, tags=b"\x01\x01\x80\x20" + b"x" * 4_096)
+    assert parse_request_header(large, 0, len(large)).body_offset == len(large)
+    with pytest.raises(InvalidFrame, match="a tagged field of 4097 bytes"):
+        parse_request_header(header_bytes(version=12, tags=b"\x01\x01\x81\x20"), 0, 9_999)
+
+
+def test_overrun_names_the_excess_bytes():
+    with pytest.raises(InvalidFrame, match="ends 1 bytes beyond its frame"):
+        parse_request_header(header_bytes(), 0, 12, 9)

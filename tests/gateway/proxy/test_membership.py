@@ -77,3 +77,16 @@ def test_one_heartbeat_a_second_is_free():
     membership = member(45.0)
     moments = [NOW + step / 4 for step in range(12)]
     assert [moment for moment in moments if membership.is_free(moment)] == [NOW, NOW + 1.0, NOW + 2.0]
+
+
+def test_heartbeats_cost_again_once_the_proof_ends():
+    assert member(45.0).is_free(NOW + 299.9)
+    assert not member(45.0).is_free(NOW + 300.0)
+
+
+def test_member_without_a_heartbeat_is_muted_briefly():
+    membership = Membership()
+    membership.accepted(45.0, NOW)
+    assert membership.longest_mute(NOW) == 1.0
+    membership.accepted_by_heartbeat(NOW)
+    assert membership.longest_mute(NOW) == 0.5

@@ -49,8 +49,10 @@ def test_sessions_count_open_connections(sessions, counters):
     sessions.add(first)
     sessions.add(second)
     assert (len(sessions), counters.connections, counters.connections_total) == (2, 2, 2)
+    third = Connection()
+    sessions.add(third)
     sessions.remove(first)
-    assert (set(sessions), counters.connections, counters.connections_total) == ({second}, 1, 2)
+    assert (list(sessions), counters.connections, counters.connections_total) == ([second, third], 2, 3)
 
 
 def test_idle_connection_is_closed_and_counted(sessions, counters):
@@ -104,3 +106,11 @@ async def test_canceled_wait_disturbs_no_other(sessions):
     await asyncio.gather(waiting, return_exceptions=True)
     sessions.remove(connection)
     assert len(sessions) == 0
+
+
+def test_all_sessions_reconsider_their_mutes(sessions):
+    both = [Connection(), Connection()]
+    for each in both:
+        sessions.add(each)
+    sessions.reconsider()
+    assert [each.ended for each in both] == [["reconsidered"], ["reconsidered"]]

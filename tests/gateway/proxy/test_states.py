@@ -5,9 +5,8 @@ import pytest
 from gateway.proxy.states import (
     CLIENT_UNREAD,
     HANDLER,
+    IN_FLIGHT,
     MUTED,
-    PAUSED_BY,
-    REQUEST_TRANSITIONS,
     IllegalEventError,
     RequestDirection,
     RequestEvent,
@@ -17,17 +16,78 @@ from gateway.proxy.states import (
 S, E = RequestState, RequestEvent
 
 
-@pytest.mark.parametrize("state", RequestState)
-@pytest.mark.parametrize("event", RequestEvent)
+# "-" is an error.
+TABLE = """
+                  TAKE         DEFER     WAIT              RETRY    DRAIN             HALF_CLOSE   CLOSE
+READING           READING      DEFERRED  WAITING           -        DRAINING          -            CLOSED
+DEFERRED          -            -         -                 READING  DRAINING          -            CLOSED
+WAITING           READING      DEFERRED  WAITING           -        DRAINING_WAITING  -            CLOSED
+DRAINING          -            -         -                 -        -                 HALF_CLOSED  CLOSED
+DRAINING_WAITING  DRAINING     DRAINING  DRAINING_WAITING  -        -                 -            CLOSED
+HALF_CLOSED       HALF_CLOSED  -         -                 -        -                 -            CLOSED
+CLOSED            -            -         -                 -        -                 -            CLOSED
+"""
+
+
+def expected():
+    header, *rows = [line.split() for line in TABLE.strip().splitlines()]
+    return {(S[row[0]], E[event]): cell for row in rows for event, cell in zip(header, row[1:], strict=True)}
+
+
+@pytest.mark.parametrize(("state", "event"), [(state, event) for state in S for event in E])
 def test_only_transitions_of_the_table_are_legal(state, event):
     direction = RequestDirection()
     direction.state = state
-    if (state, event) in REQUEST_TRANSITIONS:
-        direction.fire(event)
-        assert direction.state is REQUEST_TRANSITIONS[state, event]
-    else:
+    after = expected()[state, event]
+    if after == "-":
         with pytest.raises(IllegalEventError, match=f"{event.name} in state {state.name}"):
             direction.fire(event)
+        assert direction.state is state
+    else:
+        direction.fire(event)
+        assert direction.state is S[after]
+
+
+@pytest.mark.parametrize("state", RequestState)
+def test_every_reason_pauses_every_open_state(state):
+    for reason in (MUTED, IN_FLIGHT, CLIENT_UNREAD, HANDLER):
+        direction = RequestDirection()
+        direction.state = state
+        direction.pause(reason)
+        assert direction.reasons == (0 if state in (S.HALF_CLOSED, S.CLOSED) else reason)
+        assert not direction.may_retry
+        assert not direction.open
+
+
+def test_reasons_are_independent_bits():
+    assert sorted([MUTED, IN_FLIGHT, CLIENT_UNREAD, HANDLER]) == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("state", "waits", "may_retry"),
+    [
+        (S.READING, False, True),
+        (S.DEFERRED, False, True),
+        (S.WAITING, True, True),
+        (S.DRAINING, False, False),
+        (S.DRAINING_WAITING, True, True),
+        (S.HALF_CLOSED, False, False),
+        (S.CLOSED, False, False),
+    ],
+)
+def test_held_request_of_each_state(state, waits, may_retry):
+    direction = RequestDirection()
+    direction.state = state
+    assert (direction.waits_for_handler, direction.may_retry) == (waits, may_retry)
+
+
+def test_direction_begins_open():
+    direction = RequestDirection()
+    assert (direction.state, direction.reasons, direction.open) == (S.READING, 0, True)
+    direction.pause(MUTED)
+    assert not direction.open
+    direction.pause(0)
+    assert direction.open
 
 
 @pytest.mark.parametrize(
@@ -47,10 +107,6 @@ def test_life_of_a_direction(events, state, open_then):
     for event in events:
         direction.fire(event)
     assert (direction.state, direction.open) == (state, open_then)
-
-
-def test_each_state_says_which_reasons_pause_it():
-    assert set(PAUSED_BY) == set(RequestState)
 
 
 def test_held_request_is_taken_up_once_no_reason_is_left():

@@ -187,3 +187,129 @@ def test_idle_consumers_reserve_nothing():
     assert consumer(300).reservation(5_000, 2) == 300
     assert Consumer().reservation(5_000, 2) == 5_000
     assert Consumer().reservation(5_000, 1) == 2_500
+
+
+def test_only_a_consumer_without_response_is_unknown():
+    assert Consumer().unknown
+    assert not consumer(1).unknown
+    assert Consumer().batch_bytes == 0
+    assert Consumer().reservation(5_001, 1) == 2_500, "half, in whole bytes"
+
+
+def test_response_of_new_consumer_is_no_usual_size():
+    bucket = QuotaEngine(limits(fetch=LIMIT), START).acquire("fetch", "ANONYMOUS", "etl", START)
+    assert bucket.charge_fetch(Consumer(), 400, START) == (0.0, False)
+
+
+@pytest.mark.parametrize("limit", [10.0, 1_000.0])
+def test_unknown_consumers_are_a_portion_apart_at_first(limit):
+    w = Waiting(TokenBucket(limit, 10.0, START))
+    w.meter.charge(limit * 10.05, START)
+    assert [w.comes(Consumer()), w.comes(Consumer())] == [0.05, 0.1]
+
+
+@pytest.mark.parametrize(("ahead", "delay"), [(14_950, 15.0), (15_450, 15.5 / 2), (30_450, 30.5 / 3)])
+def test_waits_of_more_than_fifteen_seconds_are_split(ahead, delay):
+    w = Waiting()
+    w.meter.charge(50, START)
+    w.line.join(consumer(ahead), w.meter, START)
+    assert w.comes(consumer()) == delay
+
+
+def test_late_consumer_counts_for_half_a_second():
+    w = Waiting()
+    w.line.join(consumer(100), w.meter, START)
+    for seconds, delay in ((0.5, 0.15), (0.65, 0.05)):
+        w.now = START + seconds
+        w.meter.charge(w.meter.tokens(w.now) + 50, w.now)
+        assert w.line.wait(consumer(), w.meter, w.now, served=False, alone=False) == pytest.approx(delay)
+
+
+@pytest.mark.parametrize("seconds", [0.6, 1.5])
+def test_consumer_counts_before_its_turn_is_missed(seconds):
+    w = Waiting()
+    w.line.join(consumer(100), w.meter, START + 1.0)
+    w.now = START + seconds
+    w.meter.charge(w.meter.tokens(w.now) + 50, w.now)
+    assert w.comes(consumer()) == 0.15
+
+
+def test_consumer_that_was_given_up_leaves_others_in_place():
+    w = Waiting()
+    late, other = consumer(), consumer(300)
+    w.line.join(late, w.meter, START)
+    w.now = START + 3.0
+    w.meter.charge(w.meter.tokens(w.now) + 50, w.now)
+    w.comes(other)
+    w.line.leave(late)
+    assert w.line.length == 300.0
+
+
+def test_full_bucket_lets_a_consumer_pass_those_that_wait():
+    w = Waiting(TokenBucket(LIMIT, BURST / LIMIT, START))
+    w.line.join(consumer(50_000), w.meter, START + 60.0)
+    assert w.comes(consumer()) == 0.0
+
+
+def test_served_consumer_waits_for_an_idle_one_too():
+    w = Waiting(TokenBucket(LIMIT, BURST / LIMIT, START))
+    w.meter.charge(5_000, START)
+    w.line.join(consumer(0), w.meter, START)
+    assert w.line.wait(consumer(), w.meter, START, served=True, alone=False) == pytest.approx(1.0 / (LIMIT + 5_000))
+
+
+def test_own_reservations_delay_no_lone_consumer():
+    w = Waiting(TokenBucket(LIMIT, BURST / LIMIT, START))
+    w.line.reserve(10_000)
+    assert w.line.wait(consumer(1_000), w.meter, START, served=False, alone=True) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("reserved", "more"), [(1, 0.051), (300, 0.35), (2_000, 0.5 * (1.0 + 1.55 / 2.55)), (9_000, 0.5 * (1.0 + 8.55 / 9.55))]
+)
+def test_reservations_of_others_delay_by_their_size(reserved, more):
+    w = Waiting()
+    w.meter.charge(50, START)
+    w.line.reserve(reserved)
+    assert w.comes(consumer()) == 0.05 + more
+
+
+def test_reservation_lengthens_a_debt_that_is_not_split():
+    w = Waiting()
+    w.meter.charge(20_000, START)
+    w.line.reserve(300)
+    assert w.comes(consumer()) == 20.35
+
+
+def test_reservations_add_up():
+    line = Line(START)
+    line.reserve(300)
+    line.reserve(400)
+    assert line.promised == 700
+
+
+@pytest.mark.parametrize(
+    ("looks", "left"),
+    [
+        ([0.7, 0.9], 700),
+        ([0.5, 0.75], 700),
+        ([0.5, 1.0], 0),
+        ([0.7, 1.0], 0),
+        ([1.0], 0),
+        ([1.25], 0),
+    ],
+)
+def test_generations_last_half_a_second(looks, left):
+    line = Line(START)
+    line.reserve(700)
+    assert [line.reserved(START + look) for look in looks][-1] == left
+    assert line.generation == (1 if left else 2)
+
+
+def test_long_pause_begins_two_generations():
+    line = Line(START)
+    line.reserve(500)
+    assert line.reserved(START + 10.0) == 0
+    line.release(500, 0)
+    line.reserve(700)
+    assert line.reserved(START + 10.4) == 700
