@@ -63,6 +63,7 @@ def main() -> int:
     options.add_argument("--directory", type=Path, help="keep the histories and logs in this folder")
     options.add_argument("--out", type=Path, default=RESULT_FILE, help="file for the figures (default: %(default)s)")
     chosen = options.parse_args()
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
     gateway = GatewayProcess if chosen.interpreted else CompiledGateway
     failures, only_weir = 0, list[str]()
     with tempfile.TemporaryDirectory() as name:
