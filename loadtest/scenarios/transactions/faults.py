@@ -20,7 +20,7 @@ SCALES: Final = (0.5, 1.0, 2.0)
 CALM_SECONDS: Final = 3.0
 """The least time between two faults: a slow restart may take longer than planned."""
 
-_TIMEOUT: Final = 60.0
+_RESTART_SECONDS: Final = 150.0
 _BROKER_FAULTS: Final = ("kill broker", "freeze broker")
 _GATEWAY_FAULTS: Final = ("drain gateway", "kill gateway", "freeze gateway", "change quotas", "delete usage topic")
 KINDS: Final = _BROKER_FAULTS + _GATEWAY_FAULTS
@@ -97,7 +97,7 @@ class Nemesis:
         if fault.kind == "kill broker":
             node.kill()
             self._sleep(fault.seconds)
-            node.start(wait=_TIMEOUT)
+            node.start(wait=_RESTART_SECONDS)
         else:
             node.freeze()
             self._sleep(fault.seconds)
@@ -118,5 +118,5 @@ class Nemesis:
             gateway.process.kill()
             gateway.process.wait()
             self._sleep(fault.seconds / 2)
-        gateway.start()
+        gateway.start(timeout=_RESTART_SECONDS)
         return f"gateway {number}"
