@@ -12,6 +12,7 @@ The names of files are in `ledger_paths`.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from types import UnionType
 from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
@@ -362,7 +363,7 @@ def from_line(line: str | bytes) -> Event:
     """The event of a line. Raises InvalidEventError, which names the field."""
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidEventError(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidEventError("not a JSON object")
@@ -386,12 +387,13 @@ def _value(wanted: EventField, value: object) -> object:
     if holds is dict and isinstance(value, dict):
         try:
             return {int(slot): int(count) for slot, count in value.items()}
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
     elif holds is tuple and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return tuple(value)
     elif holds is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with suppress(OverflowError):
+            return float(value)
     elif holds is not float and type(value) is holds:
         return value
     raise InvalidEventError(f"{wanted.name} is {value!r}, not {holds.__name__}")

@@ -108,6 +108,7 @@ THROTTLE = json.loads(
     ("line", "says"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "not a JSON object"),
         ("{}", "v is None"),
         (json.dumps(GOOD | {"v": 2}), "v is 2"),
@@ -118,7 +119,9 @@ THROTTLE = json.loads(
         (json.dumps(GOOD | {"result": 3}), "result is 3, not str"),
         (json.dumps(GOOD | {"changes": ["a", 1]}), "changes is"),
         ('{"v":1,"type":"usage","time_ms":1,"gateway":"g","kind":"fetch","amount":true}', "amount is True, not float"),
+        (json.dumps(THROTTLE | {"amount": 10**400}), "amount is 1000"),
         (json.dumps(THROTTLE | {"throttle_slots": {"one": 1}}), "throttle_slots is"),
+        (json.dumps(THROTTLE | {"throttle_slots": {"1": float("inf")}}), "throttle_slots is"),
     ],
 )
 def test_invalid_event_is_refused(line: str, says: str) -> None:

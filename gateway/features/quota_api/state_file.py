@@ -104,7 +104,7 @@ class StateFile:
                 raise self._refused(f"{path} has version {version}, this Weir reads version {VERSION}", remedy)
             state = _State.model_validate_json(text)
             return {entity_of(row.entity): row.quotas for row in state.client_quotas}
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
             raise self._refused(f"{path} is damaged: {what!s}", remedy) from None

@@ -150,7 +150,7 @@ def read_usage(path: Path) -> Usage:
         return _parse(lines)
     except ValidationError as error:
         raise BadUsageFileError(f"it is damaged: {error.errors()[0]['msg']}") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadUsageFileError(f"it is damaged: {error!s}") from None
 
 

@@ -2,15 +2,15 @@
 
 import contextlib
 import io
-import tempfile
 from pathlib import Path
 
 from gateway.__main__ import main
 from gateway.config.load import kept_config, load_config, parse_kept_config
 from gateway.config.problems import ConfigError
+from tests.fuzzing.scratch import scratch_file
 
 ROOT = Path(__file__).parents[3]
-_FILE = Path(tempfile.mkdtemp(prefix="weir-fuzzing-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)) / "weir.yaml"
+_FILE = scratch_file("weir.yaml")
 STEPS_PER_BYTE = 20_000
 SHARE = 2.0
 SMALLEST = "upstream: {bootstrap_servers: [a:9092]}\nlisteners: [{bootstrap_port: 29092}]\n"

@@ -1,11 +1,9 @@
 """A file of recent usage raises `BadUsageFileError` only; damaged lines are counted."""
 
-import tempfile
-from pathlib import Path
-
 from gateway.features.recent_use.usage_file import BadUsageFileError, read_usage
+from tests.fuzzing.scratch import scratch_file
 
-_FILE = Path(tempfile.mkdtemp(prefix="weir-fuzzing-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)) / "usage"
+_FILE = scratch_file("usage")
 WORDS = (
     b'"version": 1', b'"boot": "5d0e"', b'"monotonic": 5021.4', b'"wall": 1.5', b'"rows": 2', b'"kind": "produce"',
     b'"user": "a"',

@@ -104,6 +104,7 @@ DAMAGED = {
     "cut": ('{"version": 1, "client_quotas": [{"entity"', "is damaged"),
     "not UTF-8": (b"\xff\xfe", "is damaged"),
     "a list": ("[]", "is damaged"),
+    "deep nesting": ("[" * 100_000, "is damaged"),
     "no version": ('{"client_quotas": []}', "is damaged"),
     "a later version": ('{"version": 2, "client_quotas": []}', "has version 2, this Weir reads version 1"),
     "an unknown key": ('{"version": 1, "client_quotas": [], "more": 1}', "is damaged"),

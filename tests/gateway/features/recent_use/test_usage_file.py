@@ -138,6 +138,7 @@ def test_failed_write_keeps_earlier_file(path):
         ('{"version": 1', "is damaged"),
         (b"\xff\xfe", "is damaged"),
         ("[]", "is damaged"),
+        ("[" * 100_000, "is damaged"),
         ("7", "is damaged"),
         ('{"boot": ""}', "is damaged"),
         ('{"version": 1}', "is damaged"),
