@@ -125,15 +125,17 @@ def _fuzz(parser: argparse.ArgumentParser, names: tuple[str, ...], seconds: floa
 
         engine.run(names[0], seconds, work, work / "runs.jsonl")
     shares = {name: registry.share(name) for name in names}
+    failed = []
     for name in names:
         minutes = seconds * shares[name] / sum(shares.values()) / 60.0
         command = [sys.executable, "-m", "tests.fuzzing", "--target", name, "--minutes", f"{minutes:.4f}", "--work", str(work)]
         print(shlex.join(command), flush=True)
-        subprocess.run(command, check=False)
-    found = sorted((work / "findings").glob("*"))
-    for path in found:
-        print(f"finding: python -m tests.fuzzing --reproduce {path.name.rpartition('-')[0]} {path}")
-    return 1 if found else 0
+        if subprocess.run(command, check=False).returncode:
+            failed.append(name)
+    for name in failed:
+        for path in sorted((work / "findings").glob(f"{name}-*")):
+            print(f"finding: python -m tests.fuzzing --reproduce {name} {path}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -75,11 +74,9 @@ def run(name: str, cpu_seconds: float, work: Path, log: Path) -> None:
     known = len(list(folder.iterdir()))
     for data in (*target.seeds(), *corpus.read(name)):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
-    executions, began, done = 0, time.process_time(), False
+    executions, began = 0, time.process_time()
 
     def finish() -> None:
-        nonlocal done
-        done = True
         figures = {
             "target": name,
             "cpu_seconds": round(time.process_time() - began, 1),
@@ -92,12 +89,10 @@ def run(name: str, cpu_seconds: float, work: Path, log: Path) -> None:
         with log.open("a") as file:
             file.write(json.dumps(figures) + "\n")
         print(json.dumps(figures), file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGUSR1)  # libFuzzer ends after the current input, with its own figures
+        os._exit(1 if findings.counts else 0)  # libFuzzer has written the inputs, and catches SystemExit
 
     def one(data: bytes) -> None:
         nonlocal executions
-        if done:
-            return
         executions += 1
         signal.setitimer(signal.ITIMER_VIRTUAL, HANG_SECONDS)
         try:
@@ -107,7 +102,7 @@ def run(name: str, cpu_seconds: float, work: Path, log: Path) -> None:
                 target.check(data)
         except (Exception, HangError) as error:  # a finding does not end the run
             findings.add(error, data)
-        if not done and executions % 64 == 0 and time.process_time() - began > cpu_seconds:
+        if executions % 64 == 0 and time.process_time() - began > cpu_seconds:
             finish()
 
     def hang(number: int, frame: FrameType | None) -> None:
@@ -121,7 +116,7 @@ def run(name: str, cpu_seconds: float, work: Path, log: Path) -> None:
         signal.signal(number, stop)
     options = [
         f"-max_len={MAX_BYTES}",
-        "-timeout=1000000",
+        "-timeout=1000000",  # seconds by the wall clock: an input whose process was stopped would count as slow
         "-rss_limit_mb=2048",
         "-handle_int=0",
         "-handle_term=0",
@@ -129,8 +124,8 @@ def run(name: str, cpu_seconds: float, work: Path, log: Path) -> None:
         "-verbosity=0",
     ]
     if target.words:
-        with tempfile.NamedTemporaryFile("w", suffix=".dict", delete=False) as words:
-            words.writelines('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in target.words)
-        options.append(f"-dict={words.name}")
+        words = work / f"{name}.dict"
+        words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in target.words))
+        options.append(f"-dict={words}")
     atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={work}/", str(folder)], one, enable_python_coverage=True)
     atheris.Fuzz()
