@@ -5,6 +5,7 @@ known inputs at random, and keeps those that reach new code. It is optional: pip
 """
 
 import argparse
+import json
 import logging
 import shlex
 import subprocess
@@ -25,6 +26,7 @@ examples:
   python -m tests.fuzzing --minutes 5 --target proxy_header   one target, 5 minutes of CPU time
   python -m tests.fuzzing --minutes 120                       all targets, one after the other, 120 minutes in all
   python -m tests.fuzzing --reproduce config .run/fuzzing/findings/config-0123456789  run one input again
+  python -m tests.fuzzing --figures                           CPU time, executions and reached code of each target
   python -m tests.fuzzing --minimise                          take the inputs of earlier runs into the committed corpus
 
 The minutes are CPU time, so a run may be stopped (kill -STOP) and continued. A finding does not end a run: its input is
@@ -50,6 +52,7 @@ def main() -> int:
         "--reproduce", nargs=2, metavar=("NAME", "FILE"), help="run one input of a target, and show its traceback"
     )
     parser.add_argument("--minimise", action="store_true", help="write the committed corpus from all known inputs")
+    parser.add_argument("--figures", action="store_true", help="print the sums of all runs as a table in Markdown")
     parser.add_argument(
         "--work", type=Path, default=WORK, metavar="DIR", help=f"inputs, findings and figures (default: {WORK})"
     )
@@ -61,8 +64,10 @@ def main() -> int:
         return _reproduce(parser, *options.reproduce)
     if options.minimise:
         return _minimise(names, options.work)
+    if options.figures:
+        return _figures(names, options.work)
     if options.minutes is None:
-        parser.error("give one of --minutes N, --list, --reproduce NAME FILE or --minimise")
+        parser.error("give one of --minutes N, --list, --reproduce NAME FILE, --minimise or --figures")
     return _fuzz(parser, names, options.minutes * 60.0, options.work)
 
 
@@ -112,6 +117,27 @@ def _minimise(names: tuple[str, ...], work: Path) -> int:
         small = [data for data in kept if (size := size + len(data)) <= LARGEST]
         corpus.write(name, small)
         print(f"{name:16} {len(small)} of {len(kept)} inputs, {sum(map(len, small))} bytes, {steps} steps of code", flush=True)
+    return 0
+
+
+def _figures(names: tuple[str, ...], work: Path) -> int:
+    """A step is a line of Weir that runs after another line. All inputs are the committed ones and the seeds."""
+    log = work / "runs.jsonl"
+    runs = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    print("| target | CPU seconds | executions | steps by seeds | steps by all inputs | committed inputs | bytes |")
+    print("|---|---|---|---|---|---|---|")
+    cpu = executions = 0
+    for name in names:
+        target, known = registry.load(name), corpus.read(name)
+        own = [run for run in runs if run["target"] == name]
+        seconds, times = sum(run["cpu_seconds"] for run in own), sum(run["executions"] for run in own)
+        cpu, executions = cpu + seconds, executions + times
+        for data in known:  # the first time fills caches, whose code would count as reached
+            target.check(data)
+        seeds = corpus.minimised(target.check, target.seeds())[1]
+        every = corpus.minimised(target.check, [*target.seeds(), *known])[1]
+        print(f"| `{name}` | {seconds:.0f} | {times} | {seeds} | {every} | {len(known)} | {sum(map(len, known))} |", flush=True)
+    print(f"| all | {cpu:.0f} | {executions} | | | | |")
     return 0
 
 
