@@ -23,8 +23,8 @@ from loadtest.simulation.virtual_loop import Process, VirtualLoop
 STOP_SECONDS = 15.0
 """The time after `drain_seconds` in which a gateway must have ended."""
 
-GUARANTEES = {"jobs": (("job-1", "job-2"), 0.2), "rest": (("etl",), 0.6)}
-"""The groups that share a capacity: their members, and their guarantees as a part of the capacity."""
+GUARANTEES = {"jobs": (("job-1", "job-2"), 0.2, 3), "rest": (("etl",), 0.6, 1)}
+"""The groups that share a capacity: their members, their guarantees as a part of the capacity, and their weights."""
 
 
 @dataclass(slots=True)
@@ -179,8 +179,8 @@ def config_text(plan: Plan, settings: Settings, host: str) -> str:
     ]
     if settings.capacity is not None:
         lines += ["  groups:", f"    - {{name: all, producer_byte_rate: {settings.capacity}}}"]
-        for group, (members, part) in GUARANTEES.items():
-            rate = f"{{guarantee: {int(settings.capacity * part)}, weight: 1}}"
+        for group, (members, part, weight) in GUARANTEES.items():
+            rate = f"{{guarantee: {int(settings.capacity * part)}, weight: {weight}}}"
             rules = ", ".join(f"{{client-id: {member}}}" for member in members)
             lines.append(f"    - {{name: {group}, parent: all, match: [{rules}], producer_byte_rate: {rate}}}")
     elif settings.group_limit is not None:

@@ -1,7 +1,7 @@
 """The rules for groups that share a capacity, and for members of consumer groups under a rate of requests."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gateway.proxy.connection import Session
@@ -34,11 +34,12 @@ class GroupWatch:
     def __init__(self) -> None:
         self._waits: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
 
-    def look(self, hosts: Iterable[GatewayHost], clients: Iterable[SimulatedClient], now: float, verdicts: Verdicts) -> None:
+    def look(self, hosts: Iterable[GatewayHost], clients: Sequence[SimulatedClient], now: float, verdicts: Verdicts) -> None:
         sessions = {session.peer: session for host in hosts for session in host.sessions()}
         muted = {group for session in sessions.values() for group in _muted_for(session)}
         for group in GUARANTEES:
-            self._waits[group].append((now, group in muted))
+            # At the end, clients wait for their last responses and want no more.
+            self._waits[group].append((now, group in muted and not any(client.stopped for client in clients)))
         for client in clients:
             connection = client.connection
             if connection is None or not connection.is_member:
@@ -57,7 +58,7 @@ class GroupWatch:
         capacity = plan.settings[0].capacity
         if capacity is None or plan.faults or (plan.gateways > 1 and not plan.sharing):
             return
-        for group, (members, part) in GUARANTEES.items():
+        for group, (members, part, _) in GUARANTEES.items():
             uses = [
                 use
                 for host in hosts

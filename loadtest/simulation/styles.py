@@ -10,6 +10,9 @@ from typing import Final
 from loadtest.simulation.plan import FLOOD_LIMIT, TARGETS, Client, Plan, Settings, mixed_plan
 from loadtest.simulation.topic_messages import BIG_TOPICS, SMALL_TOPIC
 
+EVERY: Final = 16
+"""Of so many seeds, each style has one."""
+
 UNLIMITED: Final = FLOOD_LIMIT * 20
 CAPACITIES: Final = (1_000_000, 1_500_000)
 TOPIC_TOTALS: Final = (100_000, 200_000)
@@ -22,15 +25,10 @@ def plan_of(seed: int) -> Plan:
     """The plan of a seed. Depends on nothing else."""
     plan = mixed_plan(seed)
     choose = random.Random(f"{seed}-style")
-    drawn = choose.random()
-    if drawn < 0.08:
-        plan = _tree(plan, choose)
-    elif drawn < 0.14:
-        plan = _members(plan, choose)
-    elif drawn < 0.20:
-        plan = _topics(plan, choose)
-    else:
+    style = {5: _tree, 9: _members, 13: _topics}.get(seed % EVERY)
+    if style is None:
         return plan
+    plan = style(plan, choose)
     if choose.random() < _CALM:
         return replace(plan, faults=())
     known = len(plan.clients)
@@ -51,10 +49,10 @@ def _tree(plan: Plan, choose: random.Random) -> Plan:
             begin=late if number % 3 == 0 else 0.0,
             requests=9_000,  # more than it can send
             depth=choose.choice((3, 6)),
-            size=int(capacity * choose.choice((0.01, 0.03))),
+            size=int(capacity * choose.choice((0.02, 0.04))),
             polite=choose.random() < 0.5,
         )
-        for number in range(len(plan.clients) if len(plan.clients) > 2 else 3)
+        for number in range(choose.choice((3, 4)))
     ]
     return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients), seconds=6.0)
 
