@@ -37,7 +37,7 @@ def main() -> int:
     try:
         series = Series(seeds, options.workers, options.progress, shrinks=not options.no_shrink)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        parser.error(f"--progress {options.progress} can't be read: {error!r} — name another file, or remove the damaged line")
+        parser.error(f"--progress {options.progress} can't be used: {error!r} — name another file, or remove the damaged line")
     return _run_many(series, options.seconds)
 
 

@@ -148,8 +148,7 @@ def commit() -> str:
 
 
 def _done(progress: Path, of_commit: str) -> Iterator[Batch]:
-    if not progress.exists():
-        return
+    progress.touch()
     for line in progress.read_text().splitlines():
         row = json.loads(line)
         if row.pop("commit") == of_commit:
