@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from gateway.reports.job.command import submitted
@@ -68,6 +69,24 @@ _OWN = {
 }
 
 
+_FIRST_JARS = (
+    "spark-catalyst_", "scala-library-", "spark-core_", "spark-sql-api_", "spark-sql_", "scala-reflect-", "commons-compiler-",
+    "log4j-core-", "parquet-", "hadoop-client-", "jackson-", "janino-", "spark-", "netty-", "antlr4-", "log4j-", "py4j-",
+)  # fmt: skip
+"""The names of jars with nearly all classes that a report loads, most classes first."""
+
+
+def first_jars() -> str:
+    """The class path of `_FIRST_JARS`. Java otherwise looks for each class in half of Spark's 280 jars.
+
+    Empty for another Spark than PySpark's own, or with a folder of settings, which may have a class path.
+    """
+    if os.environ.keys() & {"SPARK_HOME", "SPARK_CONF_DIR"}:
+        return ""
+    jars = sorted(Path(pyspark.__file__).parent.glob("jars/*.jar"))
+    return os.pathsep.join(dict.fromkeys(str(jar) for first in _FIRST_JARS for jar in jars if jar.name.startswith(first)))
+
+
 def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
     """The size of the period's files on this machine, and of those that `out` lacks. Both are huge for any other path."""
     if "://" in events or "://" in out:
@@ -115,6 +134,8 @@ def own_settings(master: str, memory: str, total: int, new: int) -> dict[str, st
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"{java} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
     }
+    if jars := first_jars():
+        driver["spark.driver.extraClassPath"] = jars
     return _OWN | (_LOCAL if _is_local(master) else {}) | (FEW_ROWS if small else {}) | driver
 
 

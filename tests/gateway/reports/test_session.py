@@ -2,13 +2,14 @@
 
 import datetime as dt
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from gateway.reports.job.period import Period
-from gateway.reports.job.session import SMALL_BYTES, ledger_bytes, own_settings
+from gateway.reports.job.session import SMALL_BYTES, first_jars, ledger_bytes, own_settings
 from gateway.reports.job.state import LAYOUT
 
 
@@ -40,3 +41,11 @@ def test_executors_on_other_hosts_reach_the_driver(master: str, address: str | N
     found = own_settings(master, "3g", SMALL_BYTES, SMALL_BYTES)
     assert (found.get("spark.driver.host"), found.get("spark.driver.bindAddress")) == (address, address)
     assert found["spark.driver.memory"] == "3g"
+
+
+def test_jars_with_many_classes_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [Path(jar).name for jar in first_jars().split(os.pathsep)]
+    assert names[0].startswith("spark-catalyst_")
+    assert any(name.startswith("py4j-") for name in names)
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert first_jars() == "", "the jars of two versions must not mix"
