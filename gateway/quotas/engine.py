@@ -11,8 +11,8 @@ from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows
-from gateway.quotas.meter import Meter, Window, carry_over, precharge
-from gateway.quotas.policy import KindTotals, Policy, small_quotas
+from gateway.quotas.meter import Meter, carry_over, precharge
+from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
@@ -56,9 +56,7 @@ class QuotaEngine:
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets
-        windows = {name: settings.window_of(kind) for name, kind in KINDS.items()}
-        policies = {window: Policy(settings.enforce, window, now) for window in windows.values()}
-        self._policies = {name: policies[window] for name, window in windows.items()}
+        self._policies = policies_of(settings, now)
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
         self.groups = GroupTable(settings.groups)
@@ -227,7 +225,9 @@ class QuotaEngine:
             self.groups = GroupTable(settings.groups)
         if settings.by_broker != before.by_broker:
             self._drop_misplaced()
-        self._follow_windows(now)
+        for name, kept in follow_windows(self._policies, settings, now).items():
+            for bucket in self._buckets[name].values():
+                bucket.rebind(self._policies[name], kept)
         for name, kind in KINDS.items():
             if not self._buckets[name]:
                 continue
@@ -392,18 +392,3 @@ class QuotaEngine:
         bucket.meter = self.changed_meter(kind.name, old, limit, before, now)
         if not keeps_use:
             precharge(bucket.meter, bucket.used_lately(), now)
-
-    def _follow_windows(self, now: float) -> None:
-        """Give the kinds of each changed window a policy that continues the moments of the one before."""
-        changed: dict[tuple[Policy, Window], tuple[Policy, list[int]]] = {}
-        for name, kind in KINDS.items():
-            before, window = self._policies[name], self.settings.window_of(kind)
-            before.enforce = self.settings.enforce
-            if window == before.window:
-                continue
-            if (before, window) not in changed:
-                policy = Policy(self.settings.enforce, window, now)
-                changed[before, window] = policy, policy.follow(before, now)
-            self._policies[name], kept = changed[before, window]
-            for bucket in self._buckets[name].values():
-                bucket.rebind(self._policies[name], kept)

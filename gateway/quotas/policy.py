@@ -7,6 +7,7 @@ from typing import Final
 from gateway.quotas.entity import QuotaTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import THROTTLE_BOUNDS
 
 MIN_MARKS: Final = 2
@@ -57,6 +58,32 @@ class Policy:
         self.times = [before.times[place] for place in kept]
         self.newest = len(kept) - 1
         return kept
+
+
+def policies_of(settings: QuotaSettings, now: float) -> dict[str, Policy]:
+    """The policy of each kind. Kinds with equal windows share one, so that a tick visits few."""
+    windows = {name: settings.window_of(kind) for name, kind in KINDS.items()}
+    policies = {window: Policy(settings.enforce, window, now) for window in windows.values()}
+    return {name: policies[window] for name, window in windows.items()}
+
+
+def follow_windows(policies: dict[str, Policy], settings: QuotaSettings, now: float) -> dict[str, list[int]]:
+    """Give the kinds of each changed window a policy that continues the moments of the one before.
+
+    Returns the places that these moments had before, by kind.
+    """
+    changed: dict[tuple[Policy, Window], tuple[Policy, list[int]]] = {}
+    places: dict[str, list[int]] = {}
+    for name, kind in KINDS.items():
+        before, window = policies[name], settings.window_of(kind)
+        before.enforce = settings.enforce
+        if window == before.window:
+            continue
+        if (before, window) not in changed:
+            policy = Policy(settings.enforce, window, now)
+            changed[before, window] = policy, policy.follow(before, now)
+        policies[name], places[name] = changed[before, window]
+    return places
 
 
 class KindTotals:

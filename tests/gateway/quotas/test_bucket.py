@@ -242,7 +242,7 @@ def test_mute_lasts_no_longer_than_the_debt(limit, left):
     assert b.still_held(0.5, limit, START) == 0.5
 
 
-def test_mute_of_consumers_in_line_keeps_its_time_under_the_same_limit():
+def test_mute_in_line_keeps_its_time_under_the_same_limit():
     b = bucket()
     b.charge(BURST + 100, START)
     b.refuse_fetch(consumer(4_000), START)
