@@ -40,13 +40,14 @@ class Policy:
     def oldest(self) -> int:
         return (self.newest + 1) % len(self.times)
 
-    def tick(self, now: float) -> None:
-        """To be called once a second, before the buckets mark their totals at `newest`."""
+    def tick(self, now: float) -> bool:
+        """To be called once a second, before the buckets mark their totals at `newest`. Returns `marking`."""
         self._ticks = (self._ticks + 1) % self._ticks_a_mark
         self.marking = self._ticks == 0
         if self.marking:
             self.newest = self.oldest
             self.times[self.newest] = now
+        return self.marking
 
     def follow(self, before: "Policy", now: float) -> list[int]:
         """Take over the moments of another policy that lie in this window. Returns the place that each had there."""
