@@ -97,7 +97,7 @@ class ClientQuotaEntity:
         """The entity with the names of buckets, see `short_name`."""
         user = short_name(self.user) if isinstance(self.user, str) else self.user
         client_id = short_name(self.client_id) if isinstance(self.client_id, str) else self.client_id
-        return self if (user, client_id) == (self.user, self.client_id) else ClientQuotaEntity(user, client_id, self.ip)
+        return self if (user, client_id) == (self.user, self.client_id) else ClientQuotaEntity(user, client_id)
 
     @property
     def tags(self) -> "Tags":

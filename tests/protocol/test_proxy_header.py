@@ -155,3 +155,10 @@ def test_invalid_header_is_refused_with_its_reason(sent, words):
 @pytest.mark.parametrize("first", [b"", REQUEST, b"\x16\x03\x01\x00\xf8\x01", b"GET / HTTP/1.1\r\n", b"\x0c\xff\xff\xff"])
 def test_requests_and_tls_begin_no_header(first):
     assert not begins_proxy_header(first)
+
+
+def test_line_without_end_is_refused_at_its_longest():
+    start = b"PROXY TCP4 ".ljust(MAX_LINE_BYTES, b"1")
+    assert parse_proxy_header(start[:-1]) is None
+    with pytest.raises(InvalidProxyHeader, match="no CRLF within 107 bytes"):
+        parse_proxy_header(start)

@@ -53,9 +53,9 @@ class Gate:
 class Muted:
     """A throttle with all that surrounds it. `bucket` allows 1000 bytes per second and 10 000 at once."""
 
-    def __init__(self, *, enforce=True):
+    def __init__(self, **rest):
         self.wire, self.records, self.gate, self.counters = Alarms(), Records(), Gate(), Counters()
-        self.engine = QuotaEngine(limits(produce=1_000.0, fetch=1_000.0, enforce=enforce), START)
+        self.engine = QuotaEngine(limits(produce=1_000.0, fetch=1_000.0, **rest), START)
         self.bucket = self.engine.acquire("produce", "ANONYMOUS", "etl", START)
         self.fetches = self.engine.acquire("fetch", "ANONYMOUS", "etl", START)
         self.throttle = ChannelThrottle(self.wire, self.counters, self.records, self.gate)
@@ -148,6 +148,7 @@ def test_mute_for_volumes_waits_for_the_response():
     assert not m.throttle.answered(Entry(1, FETCH, START)), "of another request"
     assert m.throttle.answered(m.entry)
     assert not m.throttle.active
+    assert (m.throttle.cause, m.throttle.kind) == ("", None)
     assert m.counters.muted == 0
 
 
@@ -237,11 +238,21 @@ def test_mute_moves_to_the_bucket_with_the_largest_debt():
         START,
     )
     new, fetches = (m.engine.acquire(kind, "ANONYMOUS", "etl", START) for kind in ("produce", "fetch"))
+    m.gate.delay = 4.0
     new.charge(11_000, START)
     fetches.charge(13_000, START)
     m.throttle.reconsider(START, (new, fetches))
     assert (m.throttle.until, m.throttle.cause) == (START + 3.0, "consumer_byte_rate of user=ANONYMOUS")
     assert old not in (new, fetches)
+
+
+def test_last_half_second_of_a_window_is_scaled_too():
+    m = Muted(algorithm="window")
+    m.bucket.charge(15_000, START)
+    m.start(5.0)
+    m.engine.apply(limits(produce=2_000.0, fetch=1_000.0, algorithm="window"), START)
+    m.throttle.reconsider(START + 4.5)
+    assert m.throttle.until == START + 4.75
 
 
 def test_abandoned_mute_is_counted_no_more():
@@ -264,6 +275,8 @@ def test_each_shortened_mute_of_a_member_is_counted():
     assert m.records.throttles[-1][4] == (1.0, True)
     m.throttle.accept_member(30.0, START)
     assert m.counters.member_mutes == 2, "the mute is as short already"
+    m.throttle.accept_member(30.0, START, in_group_protocol=True)
+    assert (m.counters.member_mutes, m.throttle.until) == (3, START + 0.5)
 
 
 def test_mute_for_bytes_spares_no_member():

@@ -55,6 +55,24 @@ def test_sessions_count_open_connections(sessions, counters):
     assert (list(sessions), counters.connections, counters.connections_total) == ([second, third], 2, 3)
 
 
+class Events:
+    """Keeps the events of an outlet."""
+
+    def __init__(self):
+        self.seen = []
+
+    def notify(self, event):
+        self.seen.append(event)
+
+
+def test_event_of_idle_connection_has_its_address(counters):
+    events = Events()
+    sessions = Sessions(counters, Outlet("", [events]), max_idle_seconds=600.0)
+    sessions.add(Connection(0.0))
+    sessions.close_idle(700.0)
+    assert [(event.reason, event.address) for event in events.seen] == [("idle", "10.0.0.1")]
+
+
 def test_idle_connection_is_closed_and_counted(sessions, counters):
     silent, late, busy = Connection(99.9), Connection(100.0), Connection(700.0)
     for each in (silent, late, busy):

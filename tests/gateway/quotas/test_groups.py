@@ -233,3 +233,20 @@ def test_client_without_a_matching_lag_rule_has_no_limits():
 )
 def test_consumer_falls_back_at_a_tenth_of_a_limit(lag, before, expected):
     assert passed_limit(lag, (100, 1_000), before) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other", "covers"),
+    [
+        ("job-?", "job-1", True),
+        ("job-?", "job-?", True),
+        ("job-?", "job-*", False),
+        ("job-?", "job-12", False),
+        ("job-*", "job-??", True),
+        ("job-?*", "job-*?", True),
+        ("job", "job.", False),
+        ("j.b", "job", False),
+    ],
+)
+def test_pattern_covers_names_that_it_surely_matches(pattern, other, covers):
+    assert GroupRule(client_id=pattern).covers(GroupRule(client_id=other)) is covers

@@ -3,7 +3,10 @@
 import pytest
 
 from gateway.quotas.engine import TOGETHER, QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
+from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, short_name
+from gateway.quotas.kinds.produce import KIND as PRODUCE
+from gateway.quotas.labels import UnnamedBuckets
+from gateway.quotas.snapshot import Tally
 
 
 def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
@@ -89,3 +92,18 @@ def test_tick_of_many_entities_comes_in_parts():
 @pytest.mark.parametrize("name", ["", "a" * 255, "a" * 160 + "..." + "b" * 20, "é" * 200])
 def test_usual_names_stay_as_they_are(name):
     assert short_name(name) == name
+
+
+def test_row_of_the_unnamed_adds_those_that_are_gone():
+    counters = ("amount", "throttled", "unenforced", "throttle_seconds", "early", "early_seconds")
+    gone, rest = Tally(), UnnamedBuckets()
+    for tally, unit in ((gone, 1), (rest.tally, 10)):
+        for place, name in enumerate(counters):
+            setattr(tally, name, unit * (place + 1))
+        tally.early_seconds_max = float(unit)
+    rest.rate, rest.connections = 2.5, 4
+    row = rest.row(PRODUCE, gone)
+    assert (row.amount_total, row.throttled_total, row.unenforced_total, row.throttle_seconds_total) == (11, 22, 33, 44)
+    assert (row.early_total, row.early_seconds_total, row.early_seconds_max) == (55, 66, 10.0)
+    assert (row.rate, row.connections, row.used_ratio, row.throttle_left) == (2.5, 4, 0.0, 0.0)
+    assert (row.kind, row.user, row.client_id, row.limit, row.tokens) == ("produce", OTHER, OTHER, None, None)

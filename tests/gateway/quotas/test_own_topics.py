@@ -6,7 +6,7 @@ from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.meter import Window
-from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
+from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics, mark_at
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
 
@@ -152,3 +152,8 @@ def test_topic_quotas_ignore_own_topics_of_peers():
     t.quotas.expect([OWN, "payments"], t.now)
     assert t.quotas.peer_account("topic", LONG, t.now) is None
     assert [row.topic for row in t.quotas.snapshot(t.now)] == ["payments"]
+
+
+@pytest.mark.parametrize(("version", "at"), [(3, 6), (8, 6), (9, 2), (12, 2), (13, 1)])
+def test_first_byte_of_a_topic_follows_the_array_and_its_length(version, at):
+    assert mark_at(version) == at

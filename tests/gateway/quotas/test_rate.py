@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.quotas.meter import Window
+from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.rate import SampledRate, WindowMeter
 
 START = 1_000.0
@@ -120,3 +120,14 @@ def test_order_of_simultaneous_charges_does_not_matter(amounts, rng: random.Rand
         one.charge(amount, START)
         other.charge(another, START)
     assert one.rate(START) == other.rate(START) == sum(amounts) / 10
+
+
+def test_shorter_samples_are_joined_if_there_are_too_many():
+    rate = SampledRate(Window(3, 1.0))
+    rate.restore([PastUse(began, began - 0.4, 1.0) for began in (2.0, 1.5, 1.0, 0.5, 0.4)], 100.0)
+    assert rate.kept(100.0) == 5.0
+    assert rate.live_samples(100.0) == 2
+
+
+def test_capacity_is_that_of_all_samples_but_one():
+    assert WindowMeter(10.0, Window(3, 2.0)).capacity == 40.0

@@ -8,10 +8,10 @@ import pytest
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
-from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Source, Tags
+from gateway.quotas.groups import NO_CLAIMS, Group, GroupRule
 from gateway.quotas.recent_use import entity_uses, restore_entity
-from gateway.quotas.shadows import EngineWithShadows
+from gateway.quotas.shadows import EngineWithShadows, ShadowEngine, ShadowTable
 
 START = 5_000.0
 RATE = "producer_byte_rate"
@@ -216,3 +216,24 @@ def test_forgotten_shadows_are_reported_apart() -> None:
         subject.release(bucket, START)
     subject.tick(START + 10_000.0)
     assert ([len(real), len(shadows)]) == [1, 1]
+
+
+def test_shadow_limits_come_from_the_file_and_are_compared():
+    row = EntityQuota(ClientQuotaEntity(None, "etl"), {}, shadow={"producer_byte_rate": 5.0})
+    table, without = ShadowTable([row]), ShadowTable([])
+    resolution = table.resolve("producer_byte_rate", "", "etl")
+    assert (resolution.limit, resolution.source) == (5.0, Source.FILE)
+    for old, new in ((table, without), (without, table)):
+        assert new.changed("producer_byte_rate", old) == {row.entity}
+        assert new.changed("consumer_byte_rate", old) == set()
+
+
+def test_shadow_ceilings_are_not_divided():
+    groups = (
+        Group("all", (), shadow={"producer_byte_rate": 1_000.0}),
+        Group("jobs", (GroupRule(client_id="job-*"),), shadow={"producer_byte_rate": 500.0}, parent="all"),
+    )
+    engine = ShadowEngine(QuotaSettings(tuple(group.quota for group in groups), groups=groups), 0.0)
+    assert not engine.group_buckets.active
+    path = engine.acquire_limited("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0)
+    assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]

@@ -111,6 +111,7 @@ def test_meter_with_presumption_is_not_idle() -> None:
     assert shared.idle(1.0)
 
 
+<<<<<<< HEAD
 def exact_meter(share: float = 0.5) -> SharedMeter:
     return SharedMeter(TokenBucket(LIMIT, 1.0, 0.0), LIMIT, share, 0.6, exact=True)
 
@@ -150,3 +151,33 @@ def test_peers_leave_long_debts_in_an_exact_meter() -> None:
     assert shared.tokens(0.0) == -400.0
     shared.charge_others(1_000_000, 0.0)
     assert shared.tokens(0.0) == -LIMIT * MAX_PEER_DEBT_SECONDS
+=======
+def test_gateway_has_its_part_of_the_balance() -> None:
+    shared = meter(share=0.25)
+    assert (shared.saved(0.0), shared.portion, shared.capacity) == (250.0, 1.25, 1_000.0)
+    shared.set_limit(200.0, 0.0)
+    assert (shared.capacity, shared.charge(1_300, 0.0)) == (2_000.0, 1.5)
+
+
+@pytest.mark.parametrize(("share", "delay"), [(1.0, 1.0), (0.8, 1.25), (0.5, 1.5), (0.25, 1.5)])
+def test_peers_promise_in_proportion_within_the_horizon(share, delay) -> None:
+    shared = meter(share=share, horizon=0.5)
+    shared.charge_others(1_000, 0.0)
+    assert shared.delay(0.0, 100.0) == pytest.approx(delay)
+
+
+def test_returned_use_presumes_nothing() -> None:
+    shared = meter(share=0.5)
+    shared.charge(100, 0.0)
+    shared.charge(-50, 0.0)
+    assert (shared.presumed, shared.tokens(0.0)) == (100.0, 850.0)
+
+
+def test_dump_is_without_presumed_use() -> None:
+    shared = SharedMeter(SpreadRate(100.0, Window(3, 1.0), 0.0), 100.0, 0.25, 1e9)
+    shared.charge(100, 0.0)
+    assert shared.presumed == 300.0
+    dumped = [each.amount for each in shared.dump(0.0)]
+    assert (len(dumped), sum(dumped)) == (3, 100.0)
+    assert dumped[0] == 100.0, "the newest were charged last"
+>>>>>>> ddbc8a5 (Test group meters, policies, the splitter and names by themselves)

@@ -43,5 +43,7 @@ def test_unenforced_wait_needs_no_turn(verdict):
 def test_wait_below_the_turn_stays():
     bucket = bucket_in_debt()
     let_in(bucket, (20.0, True), START)
-    assert let_in(bucket, (0.0625, True), START) == (0.0625, True)
+    for wait in (0.0625, bucket.member_turn - START):
+        assert let_in(bucket, (wait, True), START) == (wait, True)
+        assert bucket.member_turn == START + 0.1
     assert let_in(bucket, (0.1, True), START + 0.0005) == (pytest.approx(0.0995), True)

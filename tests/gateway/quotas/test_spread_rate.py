@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.meter import Window
+from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
 
@@ -115,3 +115,17 @@ def test_balance_never_exceeds_window_and_debt_waits(steps, limit, samples):
         assert tokens <= rate.capacity
         assert (delay > 0.0) == (tokens < 0.0)
         assert tokens <= rate.capacity - max(amount, 0)
+
+
+def test_parts_of_a_unit_count():
+    rate = SpreadRate(1.0, Window(3, 1.0), 100.0)
+    rate.charge(0.5, 100.0)
+    assert (rate.tokens(100.0), [each.amount for each in rate.dump(100.0)]) == (2.5, [0.5])
+    assert rate.fetch_allowance(100.0, 0.5, 2) == 1.0
+    assert rate.fetch_allowance(100.0, 9.0) == 0.0
+
+
+def test_use_at_the_edge_of_the_window_is_restored():
+    rate = SpreadRate(1.0, Window(3, 1.0), 100.0)
+    rate.restore([PastUse(3.0, 2.9, 1.0), PastUse(2.998, 2.0, 1.0)], 100.0)
+    assert rate.tokens(100.0) == 2.0

@@ -1,0 +1,145 @@
+"""The buckets that an engine keeps: shared by many clients, named by peers, dropped, and shown in rows."""
+
+import pytest
+
+from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.group_meter import GroupMeter
+from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.meter import Window
+
+START = 1_000.0
+WINDOW = Window(3, 1.0)
+
+
+def settings(limit=1_000.0, *rows, **rest):
+    default = EntityQuota(ClientQuotaEntity(None, DEFAULT), {"producer_byte_rate": limit})
+    return QuotaSettings((default, *rows), window=WINDOW, **rest)
+
+
+def engine(*, limit=1_000.0, clients=(), **rest):
+    found = QuotaEngine(settings(limit), START, **rest)
+    for name in clients:
+        found.acquire("produce", "", name, START)
+    return found
+
+
+def tree(ceiling):
+    limits = {} if ceiling is None else {"producer_byte_rate": ceiling}
+    groups = (Group("all", (), limits), Group("jobs", (GroupRule(client_id="job-*"),), parent="all"))
+    return QuotaSettings(tuple(group.quota for group in groups), groups=groups, window=WINDOW)
+
+
+def test_internal_bucket_belongs_to_nobody():
+    internal = engine().internal
+    assert (internal.resolution.tags, internal.charge(10**9, START)) == (Tags(None, None), (0.0, False))
+    assert internal.row(START).client_id == ""
+
+
+def test_accounts_are_those_of_single_entities():
+    subject = engine(clients=("a", "b"), max_buckets=1)
+    assert [key for key, _ in subject.accounts()] == [("produce", Tags(None, "a"))]
+    for bucket in subject.buckets():
+        bucket.charge(10, START)
+    assert [key for key, _ in subject.changed()] == [("produce", Tags(None, "a"))]
+
+
+def test_peers_name_only_entities_with_a_quota_and_room():
+    subject = engine(clients=("a",), max_buckets=2)
+    assert subject.peer_account("produce", Tags(None, "b"), START).connections == 0
+    assert subject.peer_account("produce", Tags(None, "c"), START) is None, "there is no room"
+    for kind, tags in (
+        ("produce", "topic"),
+        ("produce", Tags(OTHER, OTHER, overflow=True)),
+        ("unknown", Tags(None, "a")),
+        ("fetch", Tags(None, "a")),
+        ("produce", Tags(None, "a", broker=1)),
+    ):
+        assert subject.peer_account(kind, tags, START) is None
+    assert len(list(subject.buckets())) == 2
+
+
+def test_peer_finds_no_bucket_without_a_limit():
+    subject = engine()
+    subject.acquire("fetch", "", "a", START)
+    assert subject.peer_account("fetch", Tags(None, "a"), START) is None
+
+
+def test_changed_default_reaches_all_its_buckets():
+    subject = engine(clients=("a", "b"))
+    subject.apply(settings(500.0), START)
+    assert [bucket.resolution.limit for bucket in subject.buckets()] == [500.0, 500.0]
+    subject.apply(settings(500.0, EntityQuota(ClientQuotaEntity(None, "b"), {"producer_byte_rate": 50.0})), START)
+    assert [bucket.resolution.limit for bucket in subject.buckets()] == [500.0, 50.0]
+
+
+@pytest.mark.parametrize(("clients", "left"), [("abcd", 4), ("abcde", 0)])
+def test_engine_drops_idle_buckets_sooner_when_half_full(clients, left):
+    subject = engine(clients=clients, max_buckets=8)
+    for bucket in list(subject.buckets()):
+        subject.release(bucket, START)
+    subject.tick(START + 20.0)
+    assert len(list(subject.buckets())) == left
+    subject.tick(START + 3_599.0)
+    assert len(list(subject.buckets())) == left
+    subject.tick(START + 3_600.0)
+    assert list(subject.buckets()) == []
+
+
+def test_client_without_a_slot_counts_once_among_the_others():
+    subject = engine(clients=("a", "b"), max_labelled=1)
+    for bucket in subject.buckets():
+        bucket.charge(100, START)
+    for second in (1.0, 2.0):
+        subject.tick(START + second)
+        rows = {row.client_id: row.amount_total for row in subject.snapshot(START + second)}
+        assert rows == {"a": 100, OTHER: 100}
+
+
+@pytest.mark.parametrize(("clients", "shown"), [(1_005, 10), (1_011, 0)])
+def test_row_of_many_others_is_that_of_the_last_tick(clients, shown):
+    subject = engine(clients=map(str, range(clients)), max_labelled=10)
+    subject.tick(START + 1.0)
+    list(subject.buckets())[-1].charge(10, START + 1.0)
+    rows = {row.client_id: row.amount_total for row in subject.snapshot(START + 1.5)}
+    assert rows.get(OTHER, 0) == shown
+
+
+def test_new_meter_of_a_group_has_this_gateways_share():
+    subject = QuotaEngine(tree(1_000.0), START, shared=True)
+    subject.share_of_new = (0.5, 0.6)
+    own, group = subject.acquire_path("produce", "", "job-1", START)
+    assert (own.meter, group.meter.portion) == (None, 25.0)
+
+
+def test_ceiling_that_comes_and_goes_changes_the_groups_meter():
+    subject = QuotaEngine(tree(None), START)
+    group = Tags(None, None, group="jobs")
+    assert [bucket.resolution.tags for bucket in subject.acquire_path("produce", "", "job-1", START)] == [Tags(None, "job-1")]
+    subject.apply(tree(1_000.0), START)
+    bucket = subject.acquire_path("produce", "", "job-1", START)[1]
+    assert (bucket.resolution.tags, bucket.resolution.limit, type(bucket.meter)) == (group, 1_000.0, GroupMeter)
+    subject.apply(tree(None), START)
+    assert (bucket.resolution.limit, bucket.meter) == (None, None)
+    subject.apply(tree(2_000.0), START)
+    assert (bucket.resolution.limit, type(bucket.meter)) == (2_000.0, GroupMeter)
+
+
+def test_released_bucket_has_no_further_owner():
+    subject = engine()
+    bucket = subject.acquire("produce", "", "a", START)
+    subject.release(bucket, START + 5.0)
+    assert (bucket.connections, bucket.last_used) == (0, START + 5.0)
+    with pytest.raises(ValueError, match="released more often than acquired"):
+        subject.release(bucket, START + 5.0)
+
+
+def test_largest_cleared_debt_is_first():
+    subject = engine(clients=("a", "b", "c"))
+    for bucket, amount in zip(subject.buckets(), (3_000, 5_000, 2_000), strict=True):
+        bucket.charge(amount, START)
+    covered, cleared = clear_debts(subject.buckets(), DebtFilter(kind="produce"), START)
+    assert len(covered) == 3
+    assert cleared == [ClearedDebt("produce", "", "b", 3.0), ClearedDebt("produce", "", "a", 1.0)]
+    assert [bucket.meter.tokens(START) for bucket in subject.buckets()] == [0.0, 0.0, 0.0]

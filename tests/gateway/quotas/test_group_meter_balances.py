@@ -1,0 +1,175 @@
+"""Groups that share a capacity: who pays, who borrows, and the rows of pages."""
+
+from math import inf
+
+import pytest
+
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import QuotaTable
+from gateway.quotas.group_buckets import GroupShareRow
+from gateway.quotas.group_meter import EntitledBucket
+from gateway.quotas.group_tree import KindTree, lineage
+from gateway.quotas.groups import Group, GroupRule
+
+START = 5_000.0
+KEY = "producer_byte_rate"
+
+
+def groups(**weights):
+    return (
+        Group("all", (), {KEY: 1_000.0}),
+        Group("etl", (GroupRule(client_id="etl"),), parent="all", guarantees={KEY: 600.0}),
+        Group("team", (), parent="all"),
+        Group("web", (GroupRule(client_id="web"),), parent="team", weights=weights),
+    )
+
+
+def engine():
+    return QuotaEngine(settings(groups()), START)
+
+
+def settings(rows):
+    return QuotaSettings(tuple(group.quota for group in rows), groups=rows)
+
+
+def bucket(subject, client_id):
+    return subject.acquire_path("produce", "", client_id, START)[1]
+
+
+def shares(subject):
+    return {row.group: row for row in subject.group_buckets.rows(START)}
+
+
+def row(allocation, parent="all"):
+    return GroupShareRow("produce", "etl", parent, 1, 1.0, 0.0, None, 400.0, allocation, False, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "borrowed", "lent"), [(row(700.0), 300.0, 0.0), (row(100.0), 0.0, 300.0), (row(100.0, ""), 0.0, 0.0)]
+)
+def test_rows_show_borrowed_and_lent_parts(found, borrowed, lent):
+    assert (found.borrowed, found.lent) == (borrowed, lent)
+
+
+def test_rows_show_the_place_of_each_group():
+    subject = engine()
+    for name in ("etl", "web"):
+        bucket(subject, name)
+    subject.group_buckets.measure(START)
+    subject.group_buckets.divide({("produce", "etl"): inf, ("produce", "web"): 100.0}, 0.2, START)
+    found = shares(subject)
+    assert {name: (row.parent, row.level, row.ceiling) for name, row in found.items()} == {
+        "all": ("", 0, 1_000.0),
+        "etl": ("all", 1, None),
+        "team": ("all", 1, None),
+        "web": ("team", 2, None),
+    }
+    assert [(row.entitlement, row.allocation, row.wants_more) for row in (found["etl"], found["web"])] == [
+        (800.0, 900.0, True),
+        (200.0, 100.0, False),
+    ]
+    assert (found["etl"].guarantee, found["etl"].weight, found["etl"].use) == (600.0, 1.0, 0.0)
+
+
+def test_reload_keeps_buckets_and_moves_them_below_their_parents():
+    subject = engine()
+    etl = bucket(subject, "etl")
+    etl.charge(500, START)
+    subject.apply(settings(groups(producer_byte_rate=2.0)), START)
+    assert bucket(subject, "etl") is etl
+    etl.charge(300, START)
+    assert etl.meter.parent.used == 800
+    found = subject.group_buckets.measure(START + 1.0)
+    assert set(found) == {("produce", "etl")}
+    assert next(iter(subject.buckets())).resolution is not None
+
+
+def test_waiting_group_that_gets_much_more_is_noted():
+    subject = engine()
+    web = bucket(subject, "web")
+    web.charge(3_000_000, START)  # more than the largest request, which may go out at once
+    subject.group_buckets.divide({("produce", "web"): inf, ("produce", "etl"): 600.0}, 0.2, START)
+    assert subject.group_buckets.raised
+    subject.group_buckets.raised = False
+    subject.group_buckets.divide({("produce", "web"): inf, ("produce", "etl"): 600.0}, 0.2, START)
+    assert not subject.group_buckets.raised
+
+
+def entitled(entitlement=100.0):
+    found = EntitledBucket(1_000.0, entitlement, 1.0, 1.0, START)
+    found.entitle(entitlement, 0.2, START)
+    return found
+
+
+def test_entitlement_of_an_interval_is_free():
+    found = entitled()
+    found.charge(20.0, START)
+    assert found.borrowed(START) == 0.0
+    assert found.borrowed(START, 10.0) == pytest.approx(0.1)
+    found.charge(15.0, START)
+    assert found.borrowed(START) == pytest.approx(0.15)
+    assert found.borrowed(START + 0.1) == pytest.approx(0.05)
+    assert found.borrowed(START + 9.0, 20.0) == 0.0, "no more than an interval's is kept"
+
+
+def test_entitlement_pays_for_at_most_a_second():
+    found = entitled()
+    found.charge(50.0, START)
+    found.charge(900.0, START)
+    assert found.borrowed(START) == pytest.approx(9.0), "a single charge counts in full"
+    found.charge(1.0, START)
+    assert found.borrowed(START) == pytest.approx(1.0)
+
+
+def test_lent_use_is_paid_back_for_an_interval_only():
+    found = entitled()
+    found.charge(90.0, START)
+    found.lent()
+    assert found.borrowed(START) == pytest.approx(0.2)
+    found.forgive(START)
+    assert found.borrowed(START) == 0.0
+
+
+def test_returned_use_makes_no_entitlement():
+    found = entitled()
+    found.charge(50.0, START)
+    found.charge(-200.0, START)
+    assert found.borrowed(START, 5.0) == pytest.approx(0.05)
+    more = entitled()
+    more.charge(5.0, START)
+    more.charge(-200.0, START)
+    assert more.borrowed(START, 20.0) == pytest.approx(0.05)
+
+
+def test_changed_entitlement_counts_from_then_on():
+    found = entitled()
+    found.charge(70.0, START)
+    found.entitle(200.0, 0.2, START + 0.1)
+    assert found.borrowed(START + 0.1) == pytest.approx(0.2)
+    found.set_limit(500.0, START + 0.1)
+    assert found.borrowed(START + 0.2) == pytest.approx(0.1)
+
+
+def test_restored_bucket_has_nothing_free():
+    found = entitled()
+    found.restore([], START)
+    assert found.borrowed(START, 5.0) == pytest.approx(0.05)
+    assert found.tokens(START) == 1_000.0
+
+
+def test_path_above_a_group_ends_at_its_root():
+    parents = {"a": "b", "b": "c", "c": None, "x": "y", "y": "x", "z": "gone"}
+    assert [lineage(name, parents) for name in ("a", "c", "x", "z")] == [["a", "b", "c"], ["c"], ["x", "y"], ["z"]]
+    deep: dict[str, str | None] = {str(level): str(level + 1) for level in range(20)}
+    assert len(lineage("0", deep)) == 8
+
+
+def test_tree_has_groups_below_a_ceiling_only():
+    rows = groups()
+    table = QuotaTable([group.quota for group in rows])
+    tree = KindTree(KEY, rows, table)
+    assert tree.places == {"all": 0, "etl": 1, "team": 2, "web": 3}
+    assert tree.leaves == {"etl", "web"}
+    assert tree.limits == dict.fromkeys(tree.places, 1_000.0)
+    assert tree.parents == {"all": None, "etl": "all", "team": "all", "web": "team"}
+    assert KindTree("consumer_byte_rate", rows, table).groups == []
