@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile simulate fuzz lint build docs reference dist images bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile simulate fuzz mutants lint build docs reference dist images bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -58,6 +58,10 @@ simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: S
 fuzz: $(STAMPS)/venv ## fuzz the parsers with coverage guidance for MINUTES=10 of CPU time, or one TARGET=config
 	@$(BIN)/python -c 'import atheris' 2> /dev/null || $(BIN)/python -m pip install --quiet 'atheris>=3.0'
 	@$(BIN)/python -m tests.fuzzing --minutes $(or $(MINUTES),10) $(if $(TARGET),--target $(TARGET))
+
+mutants: $(STAMPS)/venv ## plant small defects into quotas, framing and states, and print those that no test finds: PART=0.1 of them
+	@nice -n 19 $(BIN)/python -m loadtest.mutation_testing --part $(or $(PART),0.1) --seed $(or $(SEED),0)
+	@$(BIN)/python -m loadtest.mutation_testing --part $(or $(PART),0.1) --seed $(or $(SEED),0) --survivors
 
 lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture and the check for plain English
 	$(LINT)
