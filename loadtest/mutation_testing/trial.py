@@ -137,9 +137,11 @@ class AreaTrial:
         return seconds, {key[:2] for code in seen.values() if (key := swap.key(code)) is not None}
 
     def _tests_of(self, key: FunctionKey, items: list[pytest.Item]) -> list[pytest.Item]:
-        """The tests of the module's own file, and then the quickest others."""
-        own = f"test_{Path(key[0]).name}"
-        calls = sorted((items[index].path.name != own, seconds, index) for seconds, index in self._calls.get(key[:2], []))
+        """The tests of the module's own files, and then the quickest others."""
+        own = f"test_{Path(key[0]).stem}"
+        calls = sorted(
+            (not items[index].path.stem.startswith(own), seconds, index) for seconds, index in self._calls.get(key[:2], [])
+        )
         found: list[pytest.Item] = []
         total = 0.0
         for _, seconds, index in calls:

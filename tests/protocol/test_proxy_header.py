@@ -162,3 +162,8 @@ def test_line_without_end_is_refused_at_its_longest():
     assert parse_proxy_header(start[:-1]) is None
     with pytest.raises(InvalidProxyHeader, match="no CRLF within 107 bytes"):
         parse_proxy_header(start)
+
+
+def test_header_without_addresses_is_complete():
+    header = SIGNATURE + b"\x21\x00\x00\x00"
+    assert parse_proxy_header(header) == ProxyHeader(16, 2, local=False, source=None)

@@ -94,6 +94,12 @@ def test_bytes_of_the_next_frame_are_not_used():
         throttle_offset(ApiKey.HEARTBEAT, 3, short + b"\x00" * 40, 0, 50)
 
 
+def test_longest_throttle_time_is_that_of_kafka():
+    buf = bytearray(4)
+    patch_throttle(buf, 0, 2**31)
+    assert buf == b"\x7f\xff\xff\xff"
+
+
 @given(st.integers(-(2**40), 2**40))
 def test_patched_time_is_clamped_to_its_field(ms):
     buf = bytearray(8)

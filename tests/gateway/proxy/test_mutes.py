@@ -170,8 +170,8 @@ def test_no_throttle_time_is_left_after_an_early_timer():
     m = Muted()
     m.start(0.5)
     assert m.throttle.time_left_ms(START + 0.25) == 250
-    assert m.throttle.wake(START + 0.4995)
-    assert m.throttle.time_left_ms(START + 0.4995) == 0
+    assert m.throttle.wake(START + 0.4994)
+    assert m.throttle.time_left_ms(START + 0.4994) == 0
 
 
 def test_timer_that_is_too_early_is_set_again():

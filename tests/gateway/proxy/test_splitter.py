@@ -160,3 +160,17 @@ def test_incomplete_head_waits_for_more():
     splitter.finish()
     s.begin(b"\1xx")
     assert (splitter.data, splitter.pos) == (b"\0\0\0\1xx", 0)
+
+
+def test_last_missing_byte_belongs_to_the_request():
+    splitter = Split().begin(b"aaab")
+    splitter.forward(5)
+    splitter.finish()
+    assert state(splitter) == (True, True, True, False)
+
+
+def test_request_is_collected_from_its_first_byte():
+    splitter = Split().begin(b"a")
+    splitter.collect(4, limited=False)
+    splitter.finish()
+    assert state(splitter) == (True, False, True, True)
