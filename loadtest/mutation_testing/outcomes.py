@@ -103,25 +103,19 @@ def _text(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
 
 
-def write_results(
-    path: Path, tried: list[tuple[Area, dict[str, list[Mutant]], Journal]], *, part: float, seed: int, cpu_seconds: float
-) -> None:
-    areas: dict[str, Any] = {}
+def write_results(path: Path, tried: list[tuple[Area, dict[str, list[Mutant]], Journal]], *, part: float, seed: int) -> None:
+    """Write the figures of these areas. Other areas in the file stay."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     for area, mutants, journal in tried:
         by_module = {module: _counts(module, each, journal) for module, each in mutants.items()}
         total = sum(by_module.values(), Counter[str]())
-        areas[area.name] = _figures(total) | {"modules": {module: _figures(counts) for module, counts in by_module.items()}}
+        sample = {"part": part, "seed": seed, "date": datetime.now(UTC).date().isoformat(), "commit": commit}
+        figures = _figures(total)
         if part < 1.0:
-            areas[area.name]["interval"] = [round(bound, 4) for bound in _interval(_score(total), _rated(total))]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    found = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": commit,
-        "part": part,
-        "seed": seed,
-        "cpu_seconds": round(cpu_seconds),
-        "areas": areas,
-    }
+            figures["interval"] = [round(bound, 4) for bound in _interval(_score(total), _rated(total))]
+        modules = {module: _figures(counts) for module, counts in by_module.items()}
+        found[area.name if seed == 0 else f"{area.name}, seed {seed}"] = sample | figures | {"modules": modules}
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
