@@ -27,9 +27,8 @@ _PRELOADED = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtest.mutation_testing", description=__doc__)
-    parser.add_argument(
-        "areas", nargs="*", choices=[[], *(area.name for area in AREAS)], help="the areas to try (default: all)"
-    )
+    names = [area.name for area in AREAS]
+    parser.add_argument("areas", nargs="*", metavar="AREA", help=f"areas to try: {', '.join(names)} (default: all)")
     parser.add_argument(
         "--module", action="append", default=[], metavar="PATH", help="only this module, such as gateway/quotas/line.py"
     )
@@ -39,6 +38,14 @@ def main() -> None:
     parser.add_argument("--survivors", action="store_true", help="run nothing; print the mutants that survived")
     parser.add_argument("--write", metavar="PATH", help="write the scores of these areas into a JSON file")
     options = parser.parse_args()
+    for area in options.areas:
+        if area not in names:
+            parser.error(f"AREA: there is no {area!r}: use some of {', '.join(names)}")
+    for module in options.module:
+        if not any(module in area.modules for area in AREAS):
+            parser.error(f"--module: {module!r} is in no area: use a path that areas.py lists, such as gateway/quotas/line.py")
+    if not 0.0 < options.part <= 1.0:
+        parser.error(f"--part: {options.part} is no part of the mutants: give a number above 0 and at most 1")
     tried: list[tuple[Area, dict[str, list[Mutant]], Journal]] = []
     for area in AREAS:
         if options.areas and area.name not in options.areas:

@@ -111,7 +111,6 @@ def test_meter_with_presumption_is_not_idle() -> None:
     assert shared.idle(1.0)
 
 
-<<<<<<< HEAD
 def exact_meter(share: float = 0.5) -> SharedMeter:
     return SharedMeter(TokenBucket(LIMIT, 1.0, 0.0), LIMIT, share, 0.6, exact=True)
 
@@ -151,7 +150,8 @@ def test_peers_leave_long_debts_in_an_exact_meter() -> None:
     assert shared.tokens(0.0) == -400.0
     shared.charge_others(1_000_000, 0.0)
     assert shared.tokens(0.0) == -LIMIT * MAX_PEER_DEBT_SECONDS
-=======
+
+
 def test_gateway_has_its_part_of_the_balance() -> None:
     shared = meter(share=0.25)
     assert (shared.saved(0.0), shared.portion, shared.capacity) == (250.0, 1.25, 1_000.0)
@@ -180,4 +180,3 @@ def test_dump_is_without_presumed_use() -> None:
     dumped = [each.amount for each in shared.dump(0.0)]
     assert (len(dumped), sum(dumped)) == (3, 100.0)
     assert dumped[0] == 100.0, "the newest were charged last"
->>>>>>> ddbc8a5 (Test group meters, policies, the splitter and names by themselves)

@@ -7,7 +7,6 @@ import pytest
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import QuotaTable
 from gateway.quotas.group_buckets import GroupShareRow
-from gateway.quotas.group_meter import EntitledBucket
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import Group, GroupRule
 
@@ -93,68 +92,6 @@ def test_waiting_group_that_gets_much_more_is_noted():
     subject.group_buckets.raised = False
     subject.group_buckets.divide({("produce", "web"): inf, ("produce", "etl"): 600.0}, 0.2, START)
     assert not subject.group_buckets.raised
-
-
-def entitled(entitlement=100.0):
-    found = EntitledBucket(1_000.0, entitlement, 1.0, 1.0, START)
-    found.entitle(entitlement, 0.2, START)
-    return found
-
-
-def test_entitlement_of_an_interval_is_free():
-    found = entitled()
-    found.charge(20.0, START)
-    assert found.borrowed(START) == 0.0
-    assert found.borrowed(START, 10.0) == pytest.approx(0.1)
-    found.charge(15.0, START)
-    assert found.borrowed(START) == pytest.approx(0.15)
-    assert found.borrowed(START + 0.1) == pytest.approx(0.05)
-    assert found.borrowed(START + 9.0, 20.0) == 0.0, "no more than an interval's is kept"
-
-
-def test_entitlement_pays_for_at_most_a_second():
-    found = entitled()
-    found.charge(50.0, START)
-    found.charge(900.0, START)
-    assert found.borrowed(START) == pytest.approx(9.0), "a single charge counts in full"
-    found.charge(1.0, START)
-    assert found.borrowed(START) == pytest.approx(1.0)
-
-
-def test_lent_use_is_paid_back_for_an_interval_only():
-    found = entitled()
-    found.charge(90.0, START)
-    found.lent()
-    assert found.borrowed(START) == pytest.approx(0.2)
-    found.forgive(START)
-    assert found.borrowed(START) == 0.0
-
-
-def test_returned_use_makes_no_entitlement():
-    found = entitled()
-    found.charge(50.0, START)
-    found.charge(-200.0, START)
-    assert found.borrowed(START, 5.0) == pytest.approx(0.05)
-    more = entitled()
-    more.charge(5.0, START)
-    more.charge(-200.0, START)
-    assert more.borrowed(START, 20.0) == pytest.approx(0.05)
-
-
-def test_changed_entitlement_counts_from_then_on():
-    found = entitled()
-    found.charge(70.0, START)
-    found.entitle(200.0, 0.2, START + 0.1)
-    assert found.borrowed(START + 0.1) == pytest.approx(0.2)
-    found.set_limit(500.0, START + 0.1)
-    assert found.borrowed(START + 0.2) == pytest.approx(0.1)
-
-
-def test_restored_bucket_has_nothing_free():
-    found = entitled()
-    found.restore([], START)
-    assert found.borrowed(START, 5.0) == pytest.approx(0.05)
-    assert found.tokens(START) == 1_000.0
 
 
 def test_path_above_a_group_ends_at_its_root():
