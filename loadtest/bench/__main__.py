@@ -13,6 +13,7 @@ from rich.console import Console
 from loadtest.bench import report
 from loadtest.bench.proxies import WAYS, Tls, Way, WeirBefore
 from loadtest.bench.rounds import (
+    CONNECT,
     CONNECTIONS,
     DEPTHS,
     FETCH_BYTES,
@@ -49,6 +50,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--proxies", help=f"proxies to compare: {','.join(WAYS)} (with --tls: {','.join(TLS_WAYS)}); direct is no proxy"
     )
+    parser.add_argument(
+        "--connect", action="store_true", help="measure only new connections, with one Produce of 100 bytes on each"
+    )
     parser.add_argument("--tls", action="store_true", help="clients connect with TLS, and the proxy terminates it")
     parser.add_argument(
         "--null-broker",
@@ -77,7 +81,7 @@ def _options() -> argparse.Namespace:
         parser.error(f"--proxies {', '.join(unknown)}: unknown; choose from {', '.join(WAYS)}")
     if options.tls and options.null_broker:
         parser.error("--tls and --null-broker can't be combined: choose one")
-    options.full = set(options.sizes) == set(SIZES) and set(options.proxies) >= set(ways)
+    options.full = not options.connect and set(options.sizes) == set(SIZES) and set(options.proxies) >= set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
     return options
@@ -93,6 +97,8 @@ def main() -> int:
     cells = [Cell("produce", size, *load) for size in options.sizes for load in loads]
     if options.full and not options.null_broker:
         cells.append(Cell("fetch", FETCH_BYTES, 8, 1))
+    new_connections = Cell(CONNECT, 100, 8, 1)
+    cells = [new_connections] if options.connect else [*cells, new_connections] if options.full else cells
     try:
         if options.null_broker:
             measured = _measure_without_kafka(console, options.proxies, cells, rounds)
@@ -130,7 +136,7 @@ def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds
         console.print(f"bench: warming up; then {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
         for name, why in absent.items():
             console.print(f"bench: {name}: {why}", markup=False)
-        sizes = sorted({cell.size for cell in cells if cell.api == "produce"})
+        sizes = sorted({cell.size for cell in cells if cell.api != "fetch"})
         warm_up(cluster.bootstrap_servers, sizes)
         warm_up_ways(ways, sizes)
         results = _rounds(console, ways, cells, rounds)

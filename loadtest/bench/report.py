@@ -11,7 +11,7 @@ from rich.table import Table
 
 from loadtest.bench.generator import Paced, Saturated
 from loadtest.bench.proxies import WAYS
-from loadtest.bench.rounds import PACED_RATE, PACED_SIZE, Cell, Measured, Samples
+from loadtest.bench.rounds import CONNECT, PACED_RATE, PACED_SIZE, Cell, Measured, Samples
 
 BASE = "haproxy"
 PLAIN = "weir"
@@ -88,6 +88,7 @@ def grids(measured: Measured) -> list[Grid]:
     proxies = [name for name in measured.ways if name != "direct"]
     produce = {cell: samples for cell, samples in measured.cells.items() if cell.api == "produce"}
     fetch = {cell: samples for cell, samples in measured.cells.items() if cell.api == "fetch"}
+    connect = {cell: samples for cell, samples in measured.cells.items() if cell.api == CONNECT}
     found = []
     if produce and BASE in proxies:
         found += [_ratios_by_size(produce, proxies), _ratios(produce, proxies)]
@@ -103,6 +104,12 @@ def grids(measured: Measured) -> list[Grid]:
         found.append(_absolute("Proxy CPU per MiB fetched, us (this machine, this day)", fetch, proxies, scale))
         if BASE in proxies:
             found.append(_ratios(fetch, proxies, "Proxy CPU per MiB fetched, as a multiple of HAProxy's"))
+    if connect:
+        found.append(
+            _absolute("Proxy CPU per new connection with one Produce, us (this machine, this day)", connect, proxies, 1.0)
+        )
+        if BASE in proxies:
+            found.append(_ratios(connect, proxies, "Proxy CPU per new connection with one Produce, as a multiple of HAProxy's"))
     if measured.latencies and "direct" in measured.latencies:
         found.append(_latency(measured.latencies))
     return found

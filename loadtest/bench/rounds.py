@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from loadtest.bench.generator import Job, Paced, Saturated
 from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Tls, Way, wait_listening
@@ -36,6 +37,10 @@ _BROKER = {
     "num.replica.fetchers": "1",
 }
 _RUBBISH = ("retention.bytes=33554432", "segment.bytes=16777216", "file.delete.delay.ms=0")
+
+
+CONNECT: Final = "connect"
+"""As the API of a cell: each Produce comes on a new connection."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ def run(job: Job) -> Saturated | Paced:
     if process.returncode:
         raise RuntimeError(f"the load generator failed: {errors.strip()}")
     fields = json.loads(output)
-    return Saturated(**fields) if job.mode == "saturate" else Paced(**fields)
+    return Paced(**fields) if job.mode == "pace" else Saturated(**fields)
 
 
 def saturated(job: Job) -> Saturated:
@@ -186,13 +191,14 @@ def _order(names: list[str], number: int) -> list[str]:
 
 
 def _job(way: Way, cell: Cell, seconds: float) -> Job:
-    topic = PRODUCE_TOPIC if cell.api == "produce" else FETCH_TOPIC
+    topic = FETCH_TOPIC if cell.api == "fetch" else PRODUCE_TOPIC
     return Job(
         way.address,
         topic,
         PARTITIONS,
         cell.size,
-        api="produce" if cell.api == "produce" else "fetch",
+        api="fetch" if cell.api == "fetch" else "produce",
+        mode=CONNECT if cell.api == CONNECT else "saturate",
         connections=cell.connections,
         depth=cell.depth,
         seconds=seconds,
