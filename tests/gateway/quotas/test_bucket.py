@@ -16,7 +16,7 @@ from gateway.quotas.token_bucket import TokenBucket
 
 START = 1_000.0
 LIMIT = 1_000.0
-BURST = 10_000.0
+BURST = 10_000
 SHORT = Window(3, 1.0)
 
 
@@ -64,9 +64,9 @@ def test_charge_over_the_quota_is_counted():
 
 
 def test_debt_below_half_a_millisecond_throttles_nobody():
-    b = bucket()
-    assert b.charge(BURST + 0.25, START) == (0.0, False)
-    assert b.charge(0.25, START) == (0.0005, True)
+    b = bucket(meter=TokenBucket(4_000.0, BURST / 4_000.0, START))
+    assert b.charge(BURST + 1, START) == (0.0, False)
+    assert b.charge(1, START) == (0.0005, True)
 
 
 def test_unenforced_bucket_keeps_no_debt():

@@ -12,7 +12,7 @@ START = 1_000.0
 def bucket_in_debt():
     quota = EntityQuota(ClientQuotaEntity(None, "etl"), {"request_rate": 1.0})
     bucket = QuotaEngine(QuotaSettings((quota,)), START).acquire("request_rate", "alice", "etl", START)
-    bucket.charge(bucket.capacity() + 20, START)
+    bucket.charge(int(bucket.capacity()) + 20, START)
     assert (bucket.throttle_seconds_total, bucket.totals.seconds) == (20.0, 20.0)
     return bucket
 
