@@ -12,6 +12,9 @@ from gateway.reports.job.owners import GROUP, NO_GROUP, owner_days, owners_of
 from gateway.reports.job.period import Hour
 from gateway.reports.job.state import DoneHour, State
 
+_MAX_SINGLE_HOURS = 24
+"""With more hours outside of roll-ups, the days of owners cost more to sum up than to keep in memory."""
+
 _SUMMED = (
     "active_minutes",
     "amount",
@@ -29,12 +32,15 @@ _SUMMED = (
 )
 
 
-def roll_up(state: State, hours: Mapping[Hour, DoneHour]) -> None:
-    """Store the sums of each whole day in `hours` that is over: reports then need not read its hours."""
-    for date, is_rolled_up in state.whole_days(hours).items():
-        if state.is_over(date) and not is_rolled_up:
-            of_day = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] == date})
-            state.write_day(date, of_day.day())
+def roll_up(state: State, hours: Mapping[Hour, DoneHour], most: int) -> None:
+    """Store the sums of whole days in `hours` that are over: reports then need not read their hours.
+
+    The newest `most` of the days without sums are rolled up. Later runs take the others.
+    """
+    missing = [date for date, is_rolled_up in state.whole_days(hours).items() if state.is_over(date) and not is_rolled_up]
+    for date in sorted(missing, reverse=True)[:most]:
+        of_day = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] == date})
+        state.write_day(date, of_day.day())
 
 
 class StoredTables:
@@ -127,6 +133,10 @@ class StoredTables:
 
     @cached_property
     def owner_days(self) -> DataFrame:
+        found = self._all_owner_days()
+        return found.cache() if self.single_hours > _MAX_SINGLE_HOURS else found  # two reports read them
+
+    def _all_owner_days(self) -> DataFrame:
         if not owners_of(self.names).where(F.col("owner_type") == GROUP).isEmpty():
             return self._owner_days(with_groups=True)
         return self._owner_days(with_groups=False).where(F.col("owner_type") != NO_GROUP)
