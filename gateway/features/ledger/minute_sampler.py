@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from gateway.events import AT_BROKER
 from gateway.quotas.bucket import Bucket
@@ -15,6 +15,22 @@ MAX_SAMPLES = 10_000
 Totals = tuple[int, int, float, int]
 _UNUSED: Totals = (0, 0, 0.0, 0)
 SampleT = TypeVar("SampleT")
+
+
+class SampleHead(TypedDict):
+    """The fields that all samples of a bucket's minute have."""
+
+    time_ms: int
+    gateway: str
+    kind: str
+    user: str | None
+    client_id: str | None
+    ip: str | None
+    group: str | None
+    quota: str | None
+    limit: float | None
+    amount: float
+    active_seconds: int
 
 
 def quota_of(resolution: Resolution) -> str | None:
@@ -46,7 +62,7 @@ class MinuteSampler(ABC, Generic[SampleT]):
         """True if the minute has no sample."""
 
     @abstractmethod
-    def _sample(self, gateway: str, time_ms: int, bucket: Bucket, before: Totals, now: Totals) -> SampleT: ...
+    def _sample(self, head: SampleHead, before: Totals, now: Totals) -> SampleT: ...
 
     def forgotten(self, bucket: Bucket) -> None:
         """Keep a bucket that the engine drops, so that the next `take` samples its use since the last minute."""
@@ -74,13 +90,32 @@ class MinuteSampler(ABC, Generic[SampleT]):
             if len(samples) >= MAX_SAMPLES:
                 self.dropped += 1
                 continue
-            samples.append(self._sample(gateway, int(began * MINUTE * 1000), bucket, before, now))
+            head = _head(gateway, int(began * MINUTE * 1000), bucket, before, now)
+            samples.append(self._sample(head, before, now))
         for bucket in forgotten:
             del seen[bucket]
         self._seen = seen
         return samples
 
 
-def active_seconds(before: Totals, now: Totals) -> int:
+def _head(gateway: str, time_ms: int, bucket: Bucket, before: Totals, now: Totals) -> SampleHead:
+    resolution = bucket.resolution
+    tags = resolution.tags
+    return SampleHead(
+        time_ms=time_ms,
+        gateway=gateway,
+        kind=bucket.kind.name,
+        user=tags.user,
+        client_id=tags.client_id,
+        ip=tags.ip,
+        group=tags.group,
+        quota=quota_of(resolution),
+        limit=resolution.limit,
+        amount=float(now[0] - before[0]),
+        active_seconds=_active_seconds(before, now),
+    )
+
+
+def _active_seconds(before: Totals, now: Totals) -> int:
     """From 1 to 60. A bucket counts a second at its next tick, so the first use may not be counted yet."""
     return min(int(MINUTE), max(1, now[-1] - before[-1]))

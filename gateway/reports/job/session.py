@@ -79,7 +79,7 @@ _FIRST_JARS = (
 def first_jars() -> str:
     """The class path of `_FIRST_JARS`. Java otherwise looks for each class in half of Spark's 280 jars.
 
-    Empty for another Spark than PySpark's own, or with a folder of settings, which may have a class path.
+    Empty for another Spark than PySpark's own. Empty with a folder of settings as well, because those may set a class path.
     """
     if os.environ.keys() & {"SPARK_HOME", "SPARK_CONF_DIR"}:
         return ""

@@ -25,7 +25,7 @@ RECORD_BYTES = 1_024
 STAMPED_PER_SECOND = 50.0
 PHASE_SECONDS = {ALONE: 7.0, ELSEWHERE: 7.0, BESIDE: 15.0, UNDIVIDED: 12.0}
 SETTLING_SECONDS = 1.5
-"""Each phase begins with this time, which is not measured: the queues of resting replays fill up, or the burst passes."""
+"""The begin of each phase, not measured: the queues of resting replays fill up, or the burst passes."""
 
 LANE, REST = "replays", "everybody"
 _TOPIC, _TAIL = "events", "tail-"

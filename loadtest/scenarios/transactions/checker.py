@@ -117,7 +117,7 @@ class _Checker:
                 if found is None:
                     yield Anomaly(Kind.UNWRITTEN, f"{name} has {value} at {offset}")
                 elif found[1].partition != name:
-                    yield Anomaly(Kind.INCONSISTENT_OFFSET, f"{name} has {value}, which was sent to {found[1].partition}")
+                    yield Anomaly(Kind.INCONSISTENT_OFFSET, f"{name} has {value}, sent to {found[1].partition}")
 
     def _acknowledged_offsets(self) -> Iterator[Anomaly]:
         for _, write in self.written.values():

@@ -90,7 +90,7 @@ class _Reopen(Exception):
 
 
 class Client:
-    """A thread with a process name, which is its client-id as well."""
+    """A thread. Its `process` is its client-id as well."""
 
     def __init__(self, process: str, servers: str, names: Names, recorder: Recorder, seed: int) -> None:
         self.process = process

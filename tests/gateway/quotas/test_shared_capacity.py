@@ -86,7 +86,7 @@ def test_reload_keeps_buckets_and_moves_them_below_their_parents():
 def test_waiting_group_that_gets_much_more_is_noted():
     subject = engine()
     web = bucket(subject, "web")
-    web.charge(3_000_000, START)  # more than the largest request, which may go out at once
+    web.charge(3_000_000, START)  # more than the largest request: a request of that size may go out at once
     subject.group_buckets.divide({("produce", "web"): inf, ("produce", "etl"): 600.0}, 0.2, START)
     assert subject.group_buckets.raised
     subject.group_buckets.raised = False
