@@ -31,7 +31,7 @@ from rich.table import Table
 from loadtest.bench.generator import Job, cpu_seconds
 from loadtest.bench.report import machine
 from loadtest.bench.rounds import PRODUCE_TOPIC, broker, saturated
-from loadtest.scenarios.metadata_flood.flooder import ALLOWED_PER_SECOND, CLIENT_ID, CONNECTIONS, Flooded, Flooder, Sink
+from loadtest.scenarios.metadata_flood.flooder import ALLOWED_PER_SECOND, CLIENT_ID, CONNECTIONS, Flooded, Flooder, StalledSink
 from loadtest.scenarios.metadata_flood.steady_producer import SteadyProducer
 from loadtest.scenarios.metadata_flood.tail_latency import Floats, ratio_of_p99
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
@@ -130,7 +130,7 @@ def measure(options: argparse.Namespace) -> Measured:
     with ExitStack() as stack:
         kafka, directory = stack.enter_context(broker())
         gateway = stack.enter_context(gateway_class(directory / "weir", kafka.bootstrap_servers, limits))
-        sink = stack.enter_context(Sink(clients))
+        sink = stack.enter_context(StalledSink(clients))
         flooder = stack.enter_context(Flooder(options.per_second, clients))
         # The broker's JVM compiles its code for both APIs.
         flooder.begin(kafka.bootstrap_servers)

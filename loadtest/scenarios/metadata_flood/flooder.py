@@ -4,7 +4,6 @@ Both have processes of their own. The flooding client has the scheduler's policy
 On a machine of its own, it would take none of the bystander's time either.
 """
 
-import multiprocessing
 import os
 import select
 import socket
@@ -13,13 +12,12 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Self
+
+from loadtest.scenarios.metadata_flood.child_process import ChildProcess
 
 CONNECTIONS, CLIENT_ID = 4, "flood"
 ALLOWED_PER_SECOND = 10
 
-_PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 0.025
 _CHUNK_BYTES = 256_000
 """The most that uvloop reads at once."""
@@ -41,32 +39,7 @@ class Flooded:
     taken: float
 
 
-class _Child:
-    """A context manager for a process that talks through `_pipe`."""
-
-    def __init__(self, target: object, *arguments: object) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=target, args=(*arguments, theirs), daemon=True)  # type: ignore[arg-type]
-
-    def __enter__(self) -> Self:
-        self._process.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.join()
-
-    def _answer(self) -> object:
-        if not self._pipe.poll(_PATIENCE_SECONDS):
-            raise RuntimeError("a process of the flood does not answer")
-        try:
-            return self._pipe.recv()
-        except EOFError:
-            raise RuntimeError("a process of the flood has ended") from None
-
-
-class Flooder(_Child):
+class Flooder(ChildProcess):
     """The flooding client, on the processors `cpus`."""
 
     def __init__(self, per_second: int, cpus: set[int]) -> None:
@@ -74,25 +47,25 @@ class Flooder(_Child):
 
     def begin(self, address: str, allowed: str = "") -> None:
         """Flood `address`. A client without a quota sends `ALLOWED_PER_SECOND` requests to `allowed`, if that is an address."""
-        self._pipe.send((address, allowed))
+        self.pipe.send((address, allowed))
 
     def end(self) -> Flooded:
-        """Close the connections. Raises `RuntimeError`."""
-        self._pipe.send(None)
-        found = self._answer()
+        """Close the connections. Raises `ChildError`."""
+        self.pipe.send(None)
+        found = self.answer()
         assert isinstance(found, Flooded)
         return found
 
 
-class Sink(_Child):
+class StalledSink(ChildProcess):
     """The sink, on the processors `cpus`."""
 
     def __init__(self, cpus: set[int]) -> None:
         super().__init__(_take_first_chunks, cpus)
 
     def address(self) -> str:
-        """To be called once. Raises `RuntimeError`."""
-        return str(self._answer())
+        """To be called once. Raises `ChildError`."""
+        return str(self.answer())
 
 
 class _FloodedConnection:

@@ -1,6 +1,5 @@
 """A producer in an open loop: it sends at a steady rate on one connection, and waits for no response."""
 
-import multiprocessing
 import os
 import select
 import socket
@@ -8,21 +7,15 @@ import struct
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from loadtest.bench.frames import Load, produce_load
+from loadtest.scenarios.metadata_flood.child_process import PATIENCE_SECONDS, ChildError, ChildProcess
 from loadtest.scenarios.metadata_flood.tail_latency import Floats
 
 _DEPTH = 16
-_PATIENCE_SECONDS = 60.0
 _HEAD = struct.Struct(">ii")
-
-
-class ProducerError(RuntimeError):
-    """The producer ended early, or got a wrong response."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +30,18 @@ class Latencies:
         return self.seconds[first:last]
 
 
-class SteadyProducer:
-    """A context manager: the producer in its own process, on the processors `cpus`."""
+class SteadyProducer(ChildProcess):
+    """The producer, on the processors `cpus`."""
 
     def __init__(self, address: str, topic: str, size: int, per_second: float, cpus: set[int]) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
-        arguments = (address, topic, size, per_second, cpus, theirs)
-        self._process = multiprocessing.get_context("spawn").Process(target=_produce, args=arguments, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._process.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.join()
+        super().__init__(_produce, address, topic, size, per_second, cpus)
 
     def stop(self) -> Latencies:
-        """End the producer. Raises `ProducerError`."""
-        self._pipe.send(None)
-        if not self._pipe.poll(_PATIENCE_SECONDS):
-            raise ProducerError("the producer does not end")
-        found = self._pipe.recv()
-        if isinstance(found, str):
-            raise ProducerError(found)
-        sent, received = found
-        return Latencies(sent[: len(received)], received - sent[: len(received)])
+        """End the producer. Raises `ChildError`: a wrong response fails the producer as well."""
+        self.pipe.send(None)
+        found = self.answer()
+        assert isinstance(found, Latencies)
+        return found
 
 
 def _produce(address: str, topic: str, size: int, per_second: float, cpus: set[int], pipe: Connection) -> None:
@@ -70,13 +49,14 @@ def _produce(address: str, topic: str, size: int, per_second: float, cpus: set[i
     host, _, port = address.rpartition(":")
     load = produce_load(topic, 0, size, _DEPTH)
     try:
-        with socket.create_connection((host, int(port)), _PATIENCE_SECONDS) as connection:
+        with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sent, received = _exchange(connection, load, per_second, pipe)
-    except (OSError, ProducerError) as error:
-        pipe.send(f"the producer: {error}")
+    except (OSError, ChildError) as error:
+        pipe.send(ChildError(f"the producer: {error}"))
     else:
-        pipe.send((np.array(sent), np.array(received)))
+        times = np.array(sent[: len(received)])
+        pipe.send(Latencies(times, np.array(received) - times))
 
 
 def _exchange(connection: socket.socket, load: Load, per_second: float, pipe: Connection) -> tuple[list[float], list[float]]:
@@ -97,7 +77,7 @@ def _exchange(connection: socket.socket, load: Load, per_second: float, pipe: Co
             data = connection.recv(1 << 16)
             now = time.monotonic()
             if not data:
-                raise ProducerError(f"the connection was closed after {len(received)} responses")
+                raise ChildError(f"the connection was closed after {len(received)} responses")
             rest += data
             while len(rest) >= 4 and len(rest) >= (after := 4 + int.from_bytes(rest[:4], "big")):
                 _check(rest[:after], load, len(received) % _DEPTH)
@@ -111,4 +91,4 @@ def _check(response: bytes, load: Load, correlation_id: int) -> None:
     _, found = _HEAD.unpack_from(response)
     error = response[load.expected_at : load.expected_at + len(load.expected)]
     if found != correlation_id or error != load.expected:
-        raise ProducerError(f"response {found} with error {error.hex()}, and {correlation_id} was due")
+        raise ChildError(f"response {found} with error {error.hex()}, and {correlation_id} was due")
