@@ -18,6 +18,9 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 TIMER_SLACK_SECONDS: Final = 0.001
 """Timers of the event loop count whole milliseconds, so they may be early by as much."""
 
+KERNEL_TICK_SECONDS: Final = 0.01
+"""The kernel counts a connection's silence in ticks. The longest are of this length (CONFIG_HZ=100)."""
+
 
 class ProducerDelay(Protocol):
     """Mutes producers for another reason than their quotas: each for `delay` seconds."""
@@ -169,12 +172,14 @@ class ChannelThrottle:
             self._wire.wake_at(self.until)
             return False
         self._mute.fire(MuteEvent.THROTTLE_ENDED)
-        # The client knew the throttle time since its answer. Bytes that have come since then were sent too early.
+        # The client knew the throttle time since its answer, so bytes that came before its end were sent too early.
+        # A busy machine wakes the gateway late. Bytes may have come in good time since then.
         if self._bucket is not None and 0 <= self._unread_when_answered < self._wire.unread_client_bytes():
-            early = max(0.0, self._wire.client_silence_seconds() - max(0.0, now - self.until))
-            self._bucket.note_early(early)
-            if self._recorder is not None:
-                self._recorder.early(self.origin, self._bucket, early, now)
+            early = self._wire.client_silence_seconds() - max(0.0, now - self.until)
+            if early > KERNEL_TICK_SECONDS:
+                self._bucket.note_early(early)
+                if self._recorder is not None:
+                    self._recorder.early(self.origin, self._bucket, early, now)
         return self._unmute()
 
     @property

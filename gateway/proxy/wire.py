@@ -40,7 +40,7 @@ class Wire(Protocol):
         ...
 
     def client_silence_seconds(self) -> float:
-        """Seconds since the client's last bytes came, read or not; 0.0 if unknown."""
+        """Seconds since the client's last bytes came, read or not, in the kernel's ticks; 0.0 if unknown."""
         ...
 
     def refuse(self, seconds: float) -> None:

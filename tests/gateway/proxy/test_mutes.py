@@ -166,6 +166,17 @@ def test_bytes_are_early_only_after_the_response():
     assert m.bucket.early_seconds_total == pytest.approx(0.15)
 
 
+@pytest.mark.parametrize("late", [0.245, 0.25, 0.3])
+def test_bytes_before_a_late_timer_are_not_early(late):
+    m = Muted()
+    m.start(0.5)
+    assert not m.throttle.answered(m.entry)
+    m.wire.unread = 6
+    assert m.throttle.wake(START + 0.5 + late)
+    assert m.records.sent_early == []
+    assert m.bucket.early_total == 0
+
+
 def test_no_throttle_time_is_left_after_an_early_timer():
     m = Muted()
     m.start(0.5)
