@@ -5,7 +5,7 @@ Weir creates a missing topic, and reads a topic from its beginning. `on_record` 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
 from gateway.cluster.client import ClusterError, answer_of, check_error
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
+from gateway.cluster.record_batches import Record, batches_of
 
 LEADER_SECONDS = 5.0
 """The maximum time to wait for a leader of each partition."""
@@ -32,17 +32,12 @@ MAX_REPLICAS = 3
 
 _FETCH_WAIT_MS = 500
 _FETCH_BYTES = 8 * 1024 * 1024
-_BATCH_BYTES = 1024 * 1024
 _PRODUCE_TIMEOUT_MS = 5_000
-_EARLIEST = -2
+_EARLIEST, _LATEST = -2, -1
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_EXISTS = 36
 _TOPIC_RESOURCE = 2
 _ALL_REPLICAS = -1
-_NO_PRODUCER = -1
-
-Record = tuple[bytes | None, bytes | None, *tuple[tuple[str, bytes], ...]]
-"""Key, value, and any headers. A record without a value (a tombstone) deletes the key."""
 
 Batch = Any
 """aiokafka's batch of records, which has no types."""
@@ -157,11 +152,7 @@ class TopicLog:
         if look:
             self._write_leaders = None
         try:
-            try:
-                written = await self._publish(records)
-            except ClusterError:  # the leader may have moved, or the topic may be deleted: look again, once
-                self._write_leaders = None
-                written = await self._publish(records)
+            written = await self._twice(lambda: self._publish(records))
         except ClusterError as error:
             self._write_leaders = None
             self.status.publication_errors_total += 1
@@ -171,6 +162,11 @@ class TopicLog:
         self.status.published_at = clock.monotonic()
         self._note(self.status.publisher, "written", "")
         return written
+
+    async def end(self) -> Written:
+        """The offsets behind all records that any gateway has published so far, for `read_up_to`. Raises ClusterError."""
+        self._write_leaders = None
+        return await self._twice(self._end)
 
     async def looked(self) -> None:
         """Return after the next fetch, even if it had no records."""
@@ -234,7 +230,7 @@ class TopicLog:
             for _, answers in response.topics:
                 for partition, code, high_watermark, *_, records in answers:
                     if code == _OFFSET_OUT_OF_RANGE:
-                        self._positions[partition] = await self._earliest(leader, partition)
+                        self._positions[partition] = await self._offset(self._reading, leader, partition, _EARLIEST)
                         continue
                     check_error(code, f"{self.spec.name}-{partition}")
                     self._read(partition, records)
@@ -242,9 +238,9 @@ class TopicLog:
                     self._behind[partition] = max(0, high_watermark - self._positions[partition])
         self.status.behind = sum(self._behind.values())
 
-    async def _earliest(self, leader: int, partition: int) -> int:
-        request = OffsetRequest(-1, 0, [(self.spec.name, [(partition, _EARLIEST)])])
-        response = await self._reading.ask(leader, request)
+    async def _offset(self, client: OwnClient, leader: int, partition: int, which: int) -> int:
+        request = OffsetRequest(-1, 0, [(self.spec.name, [(partition, which)])])
+        response = await client.ask(leader, request)
         with answer_of("ListOffsets"):
             ((_, ((_, code, *_, offset),)),) = response.topics
             check_error(code, f"{self.spec.name}-{partition}")
@@ -302,10 +298,28 @@ class TopicLog:
         remedy = "if this persists, delete the topic: Weir creates it again"
         return ClusterError(f"{self.spec.name}-{partition}: the batch at offset {position} can't be read: {why} — {remedy}")
 
+    async def _twice(self, attempt: Callable[[], Awaitable[Written]]) -> Written:
+        """Look for the leaders again after a ClusterError, once: they may have moved, or the topic may be deleted."""
+        try:
+            return await attempt()
+        except ClusterError:
+            self._write_leaders = None
+            return await attempt()
+
+    async def _write_look(self) -> TopicLook:
+        if self._write_leaders is None:
+            self._write_leaders = await self._ensure(self._writing)
+        return self._write_leaders
+
+    async def _end(self) -> Written:
+        topic = await self._write_look()
+        ends = {}
+        for partition, leader in enumerate(topic.leaders):
+            ends[partition] = await self._offset(self._writing, leader, partition, _LATEST)
+        return Written(topic.topic_id, ends)
+
     async def _publish(self, records: list[Record]) -> Written:
-        topic = self._write_leaders
-        if topic is None:
-            topic = self._write_leaders = await self._ensure(self._writing)
+        topic = await self._write_look()
         leaders = topic.leaders
         by_partition: dict[int, list[Record]] = {}
         for record in records:
@@ -313,7 +327,7 @@ class TopicLog:
             by_partition.setdefault(partition, []).append(record)
         ends = {}
         for partition, some in by_partition.items():
-            for batch, count in _batches(some):
+            for batch, count in batches_of(some):
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
                 response = await self._writing.ask(leaders[partition], request)
                 with answer_of("Produce"):
@@ -375,24 +389,3 @@ class TopicLog:
                 "topic %s has cleanup.policy=%s, so it does not keep the last record of each key — "
                 "set it to compact, or give Weir another topic", self.spec.name, policy,
             )  # fmt: skip
-
-
-def _batches(records: list[Record]) -> Iterable[tuple[bytes, int]]:
-    """The records in batches that brokers accept, each with its number of records."""
-    builder, count = _builder(), 0
-    timestamp = int(clock.wall() * 1000)
-    for key, value, *headers in records:
-        if count and builder.size() + len(key or b"") + len(value or b"") > _BATCH_BYTES // 2:
-            yield bytes(builder.build()), count
-            builder, count = _builder(), 0
-        builder.append(count, timestamp, key, value, headers)
-        count += 1
-    if count:
-        yield bytes(builder.build()), count
-
-
-def _builder() -> DefaultRecordBatchBuilder:
-    return DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=_NO_PRODUCER, producer_epoch=_NO_PRODUCER,
-        base_sequence=_NO_PRODUCER, batch_size=_BATCH_BYTES,
-    )  # fmt: skip

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
 from gateway import clock
+from gateway.cluster.record_batches import batches_of
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.usage_message import encode_usage
 from loadtest.simulation.clients import SimulatedClient
@@ -91,7 +90,8 @@ class Faults:
             if broker.up:
                 volume = Volume("/data", _CAPACITY, int(_CAPACITY * self._full[broker.node]))
                 usage = VolumeUsage(broker.node, clock.wall(), hard, soft, (volume,))
-                topic.append(_batch(*encode_usage(usage)), 1)
+                for batch, count in batches_of([encode_usage(usage)]):
+                    topic.append(batch, count)
 
     def _apply(self, fault: Fault) -> None:
         if self._healed:
@@ -204,11 +204,3 @@ class Faults:
         running = self._hosts[fault.target].running
         if running is not None:
             running.process.wall_offset += fault.amount
-
-
-def _batch(key: bytes, value: bytes | None) -> bytes:
-    builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1, batch_size=1 << 20
-    )
-    builder.append(0, int(clock.wall() * 1000), key, value, [])
-    return bytes(builder.build())

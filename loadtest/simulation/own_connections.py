@@ -25,6 +25,7 @@ LOST_SECONDS = 1.0
 
 _UNKNOWN_TOPIC, _TOPIC_EXISTS, _NOT_LEADER = 3, 36, 6
 _METADATA, _WITH_IDS = 3, 12
+_EARLIEST = -2
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
@@ -124,8 +125,7 @@ class OwnConnection:
             case DescribeConfigsRequest():
                 return SimpleNamespace(resources=[])
             case OffsetRequest():
-                ((topic, ((partition, _),)),) = request._topics
-                return SimpleNamespace(topics=[(topic, [(partition, 0, -1, 0)])])
+                return self._offset(request)
         raise AssertionError(f"the simulation does not answer {request}")
 
     def _describe(self, request: Any) -> tuple[int, bytes]:
@@ -168,6 +168,14 @@ class OwnConnection:
         first = topic.append(batch, int.from_bytes(batch[57:61], "big"))
         self._own.cluster.network.say(f"{self._process.name} publishes {len(batch)} bytes in {name}")
         return SimpleNamespace(topics=[(name, [(partition, 0, first)])])
+
+    def _offset(self, request: OffsetRequest) -> Any:
+        """The end of the topic, or its beginning."""
+        ((name, ((partition, wanted),)),) = request._topics
+        topic = self._known(name)
+        if isinstance(topic, int):
+            return SimpleNamespace(topics=[(name, [(partition, topic, -1, -1)])])
+        return SimpleNamespace(topics=[(name, [(partition, 0, -1, 0 if wanted == _EARLIEST else topic.end)])])
 
     async def _fetch(self, request: FetchRequest) -> Any:
         ((name, ((partition, offset, _),)),) = request.topics

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from gateway.cluster.topic_log import _batches
+from gateway.cluster.record_batches import batches_of
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.usage_message import encode_usage
 from protocol.api_keys import ApiKey
@@ -40,7 +40,7 @@ class UsageTopic:
     def publish(self, consumed: int, *, broker: int = NODE_ID, age: float = 0.0) -> None:
         """Append the usage of a broker with one volume of 1000 bytes, captured `age` seconds ago."""
         usage = VolumeUsage(broker, time.time() - age, HARD, SOFT, (Volume("/data", 1000, consumed),))
-        for batch, count in _batches([encode_usage(usage)]):
+        for batch, count in batches_of([encode_usage(usage)]):
             self._records.append(batch, count)
 
     def keys(self) -> list[bytes | None]:

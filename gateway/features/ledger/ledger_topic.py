@@ -9,7 +9,8 @@ from contextlib import suppress
 
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
-from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
+from gateway.cluster.record_batches import Record
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.events import LINE_HEADER
 from gateway.features.ledger.config import LedgerConfig
 

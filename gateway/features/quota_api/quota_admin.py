@@ -101,15 +101,11 @@ class QuotaAdmin:
             await self._look_up(self._unresolved)
             if not self._unresolved.isdisjoint(self._addresses):
                 self._apply(self._quotas)
-        followed, self._queue.followed = self._queue.followed, None
-        if followed is not None:
-            await self._look_up(_ips_of(followed) - self._unresolved)
-            changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
-            _log.info("quotas of %d entities were changed through another gateway", changed)
-            self._apply(followed)
         tasks, undos = self._queue.take()
         try:
-            await self._alter(tasks, undos)
+            unread = await self._catch_up() if tasks or undos else None
+            await self._follow()
+            await self._alter(tasks, undos, unread)
         except Exception:  # Weir reads no further request of a client until it has answered this one
             for task in tasks:
                 if task.alteration is None:
@@ -119,7 +115,26 @@ class QuotaAdmin:
                     task.done()
             raise
 
-    async def _alter(self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]]) -> None:
+    async def _catch_up(self) -> NotSavedError | None:
+        """Let `followed` have the latest quotas: otherwise a request seems to change nothing, and is not saved."""
+        try:
+            await self._store.catch_up()
+        except NotSavedError as error:
+            return error
+        return None
+
+    async def _follow(self) -> None:
+        followed, self._queue.followed = self._queue.followed, None
+        if followed is not None:
+            await self._look_up(_ips_of(followed) - self._unresolved)
+            changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
+            _log.info("quotas of %d entities were changed through another gateway", changed)
+            self._apply(followed)
+
+    async def _alter(
+        self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]], unread: NotSavedError | None
+    ) -> None:
+        """With `unread`, the changes of other gateways are unknown, and no change is made."""
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
         quotas = self._quotas
         made: list[_Changes] = []
@@ -145,10 +160,12 @@ class QuotaAdmin:
                     quotas = after
             except QuotaApiError as error:
                 wanted.fail_changes(error.code, error.message)
-        if quotas != self._quotas:
-            changing = [each for each in found if not each[0].request.validate_only]
+        changing = [each for each in found if each[1].changes and not each[0].request.validate_only]
+        if quotas != self._quotas or (unread is not None and changing):
             made += [_Changes(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
             try:
+                if unread is not None:
+                    raise unread
                 await self._take_over(quotas, made)
             except NotSavedError as error:
                 text = "quotas set through the API can't be saved: %s — %s"

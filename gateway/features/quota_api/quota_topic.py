@@ -78,6 +78,17 @@ class QuotaTopic:
         self._known = self._copied = await self._copy.load()
         return self._known
 
+    async def catch_up(self) -> None:
+        """Read up to the topic's end of now, and report changes to `on_change`. Raises NotSavedError."""
+        try:
+            async with asyncio.timeout(SAVE_SECONDS):
+                await self._read_whole()
+                await self._log.read_up_to(await self._log.end())
+                await self._whole.wait()  # the topic may have been created again
+        except (ClusterError, TimeoutError) as error:
+            raise self._unread(error) from None
+        self._take_over()
+
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Publish the difference, and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
         topic, begun = self.topic, False
@@ -93,7 +104,7 @@ class QuotaTopic:
                 await self._whole.wait()  # a recreated topic may contain only this change so far
         except (ClusterError, TimeoutError) as error:
             if not begun:
-                raise NotSavedError(f"topic {topic} has not been read yet: {error or 'it takes too long'}", _REMEDY) from None
+                raise self._unread(error) from None
             reason = f"topic {topic} does not confirm it: {error or 'it takes too long'}"
             raise NotSavedError(reason, _REMEDY, "so it may take effect later, or not at all") from None
         self._take_over()
@@ -157,6 +168,9 @@ class QuotaTopic:
             await self._publish([*missing, *end])
         if missing:
             _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
+
+    def _unread(self, error: Exception) -> NotSavedError:
+        return NotSavedError(f"topic {self.topic} has not been read yet: {error or 'it takes too long'}", _REMEDY)
 
     async def _read_whole(self) -> None:
         """Wait until Weir has read the topic. Raises ClusterError if the reader can't reach the topic now."""

@@ -39,6 +39,10 @@ class QuotaStore(Protocol):
         """The quotas of the last `save`, if any. Raises ConfigError if they can't be read."""
         ...
 
+    async def catch_up(self) -> None:
+        """Read every change that another gateway has answered until now. Raises NotSavedError."""
+        ...
+
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Save the difference durably. Returns all saved quotas, with the changes of other gateways. Raises NotSavedError."""
         ...
@@ -75,6 +79,9 @@ class StateFile:
     async def load(self) -> DynamicQuotas:
         """Raises ConfigError if the file is damaged, has another version or is unreadable."""
         return await asyncio.to_thread(self._load)
+
+    async def catch_up(self) -> None:
+        """Returns at once, because no other gateway writes the file."""
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Replace the file whole. Raises NotSavedError."""

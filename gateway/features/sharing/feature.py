@@ -12,7 +12,8 @@ from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
-from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
+from gateway.cluster.record_batches import Record
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.feature import Feature
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.member import MAX_MEMBERS, Member

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -15,13 +16,15 @@ from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterLook, TopicLook
 
 BROKER = {1: ("127.0.0.1", 9092)}
+EARLIEST = -2
 
 
 class KeptTopic:
     """`connect` is for a TopicLog. `batches` are as they were sent, which is where offsets and what is damaged come from.
 
     `open` are the numbers of the clients that have not been closed. `fails` is called with each Produce
-    request's number, from 1 on: True, and the broker is gone.
+    request's number, from 1 on: True, and the broker is gone. `has_end` is False while the broker does not say where
+    the topic ends.
     """
 
     def __init__(self):
@@ -31,6 +34,7 @@ class KeptTopic:
         self.generation = 1
         self.produced = 0
         self.fails = lambda number: False
+        self.has_end = True
         self.created = asyncio.Event()
         self.closed = asyncio.Event()
         self.open = set()
@@ -67,12 +71,19 @@ class KeptTopic:
             found += [(record.key, record.value) for record in read.next_batch()]
         return found
 
-    def append(self, batch, size):
-        """Give a batch of `count` records its offsets, as the broker does. Returns the first offset."""
-        first = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
+    def append(self, batch, size, *, wakes=True):
+        """Give a batch of `size` records its offsets, as the broker does. Returns the first offset.
+
+        Without `wakes`, readers that wait get the batch late.
+        """
+        first = self._end()
         self.batches.append(first.to_bytes(8, "big") + bytes(batch[8:57]) + size.to_bytes(4, "big") + bytes(batch[61:]))
-        self._wake()
+        if wakes:
+            self._wake()
         return first
+
+    def _end(self):
+        return sum(int.from_bytes(each[57:61], "big") for each in self.batches)
 
     def _wake(self):
         changed, self._changed = self._changed, asyncio.Event()
@@ -91,6 +102,8 @@ class KeptTopic:
                 return self._produce(request)
             case FetchRequest():
                 return await self._fetch(request)
+            case OffsetRequest():
+                return self._offset(request)
         raise ClusterError(f"nobody here answers {request}")
 
     async def _ask_any(self, request):
@@ -113,11 +126,17 @@ class KeptTopic:
             return SimpleNamespace(topics=[(topic, [(partition, 3, -1)])])
         return SimpleNamespace(topics=[(topic, [(partition, 0, self.append(batch, int.from_bytes(batch[57:61], "big")))])])
 
+    def _offset(self, request):
+        ((topic, ((partition, wanted),)),) = request._topics
+        if wanted != EARLIEST and not self.has_end:
+            raise ClusterError("the broker is gone")
+        code = 0 if self.exists else 3
+        return SimpleNamespace(topics=[(topic, [(partition, code, -1, 0 if wanted == EARLIEST else self._end())])])
+
     async def _fetch(self, request):
         ((topic, ((partition, offset, _),)),) = request.topics
         generation = self.generation
-        end = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
-        if offset >= end:
+        if offset >= self._end():
             changed = self._changed
             try:
                 async with asyncio.timeout(0.05):
@@ -129,5 +148,4 @@ class KeptTopic:
         batches = [
             each for each in self.batches if int.from_bytes(each[:8], "big") + int.from_bytes(each[57:61], "big") > offset
         ]
-        end = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
-        return SimpleNamespace(topics=[(topic, [(partition, 0, end, b"".join(batches))])])
+        return SimpleNamespace(topics=[(topic, [(partition, 0, self._end(), b"".join(batches))])])

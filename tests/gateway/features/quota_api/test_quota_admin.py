@@ -36,6 +36,9 @@ class MemoryStore:
     async def load(self):
         return self.saved
 
+    async def catch_up(self):
+        pass
+
     async def save(self, before, after):
         await self.gate.wait()
         if self.error is not None:

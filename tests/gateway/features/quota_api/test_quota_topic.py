@@ -8,13 +8,19 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway.cluster import topic_log
-from gateway.cluster.topic_log import _batches
+from gateway.alter_queue import AlterQueue
+from gateway.alterations import UNKNOWN_SERVER_ERROR
+from gateway.cluster import record_batches, topic_log
+from gateway.cluster.record_batches import batches_of
 from gateway.features.quota_api import quota_topic as quota_log
+from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_topic import QuotaTopic
 from gateway.features.quota_api.records import QuotaRecords, changes, settled
 from gateway.features.quota_api.state_file import NotSavedError
+from gateway.observer import Outlet
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity
+from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
 from tests.gateway.cluster.kept_topic import KeptTopic
 
 ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
@@ -72,9 +78,9 @@ async def gateway(topic, copy, *, whole=True):
             await task
 
 
-def put(topic, *records):
-    for batch, count in _batches(list(records)):
-        topic.append(batch, count)
+def put(topic, *records, wakes=True):
+    for batch, count in batches_of(records):
+        topic.append(batch, count, wakes=wakes)
 
 
 def table(topic):
@@ -169,9 +175,56 @@ async def test_change_before_topic_is_read_ignores_copy():
     assert after == table(topic).quotas == {ALICE: {"a": 9.0, "b": 3.0}}
 
 
+async def asked(topic, meanwhile):
+    """Set `RATE` for alice through a gateway whose copy has it already. `meanwhile` is called just before.
+
+    Returns the error code, and the quotas of the gateway after the answer.
+    """
+    queue, done = AlterQueue(("User:root",)), asyncio.Event()
+    store = QuotaTopic("quotas", topic.connect, Copy({ALICE: RATE}), queue.follow)
+    admin = QuotaAdmin(QuotaEngine(QuotaSettings(()), 0.0), store, queue, Outlet("", []))
+    await admin.start()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.run()) for each in (admin, store)]
+        await meanwhile(store)
+        entry = AlterEntry((EntityPart("user", "alice"),), tuple(Op(*each) for each in RATE.items()))
+        task = queue.alter(AlterRequest((entry,), validate_only=False), "root", done.set)
+        await done.wait()
+        for each in tasks:
+            each.cancel()
+    (result,) = task.alteration.results.values()
+    return result.error_code, [dict(row.values) for row in admin.describe((), strict=False)]
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["gateway starts", "reader is late"])
+async def test_quota_that_another_gateway_removed_is_set_again(starts):
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+
+    async def remove(store):
+        if not starts:
+            await store._whole.wait()
+        put(topic, *changes({ALICE: RATE}, {}), wakes=False)
+
+    assert await asked(topic, remove) == (0, [RATE])
+    assert table(topic).quotas == {ALICE: RATE}
+
+
+async def test_change_fails_while_the_end_of_the_topic_is_unknown():
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+
+    async def lose_end(store):
+        await store._whole.wait()
+        topic.has_end = False
+
+    assert await asked(topic, lose_end) == (UNKNOWN_SERVER_ERROR, [RATE])
+    assert table(topic).quotas == {ALICE: RATE}
+
+
 async def test_topic_being_filled_is_not_settled_before_its_end(monkeypatch):
     """The first gateway's second batch and its retry fail. The other gateway must not use the first batch alone."""
-    monkeypatch.setattr(topic_log, "_BATCH_BYTES", 2_000)
+    monkeypatch.setattr(record_batches, "BATCH_BYTES", 2_000)
     known = {ClientQuotaEntity(f"user-{number}"): RATE for number in range(50)}
     topic = KeptTopic()
     topic.fails = lambda number: number in (3, 5)  # the claim is 1; the client retries one failure at once

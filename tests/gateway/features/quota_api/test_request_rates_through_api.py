@@ -36,7 +36,6 @@ class Gateway(World):
         super().__init__(MemoryStore())
         self.client = Transcript(engine=self.engine)
         self.root = AdminConnection(engine=self.engine, handlers=handler_factories(self.queue, self.admin.describe))
-        self.root.now = self.client.now = clock.monotonic()
         self.root.core.client.identify("root", self.root.now)
 
     def _applied(self):
@@ -63,8 +62,9 @@ class Gateway(World):
 
 
 @pytest.fixture
-async def gateway():
+async def gateway(monkeypatch):
     gateway = Gateway()
+    monkeypatch.setattr(clock, "monotonic", lambda: gateway.client.now)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(gateway.admin.run())
         yield gateway

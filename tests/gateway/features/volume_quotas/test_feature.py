@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from gateway import clock
-from gateway.cluster.topic_log import _batches
+from gateway.cluster.record_batches import batches_of
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import VolumeWatch
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
@@ -19,7 +19,7 @@ HARD, SOFT = Limit(LimitType.CONSUMED_SPACE, 900), Limit(LimitType.CONSUMED_SPAC
 
 def put(topic, at, consumed, broker=1):
     usage = VolumeUsage(broker, at, HARD, SOFT, (Volume("/data", 1000, consumed),))
-    for batch, count in _batches([encode_usage(usage)]):
+    for batch, count in batches_of([encode_usage(usage)]):
         topic.append(batch, count)
 
 
