@@ -3,6 +3,7 @@
 Only this module and `gateway_host` look inside of gateways.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from math import inf
 from typing import Final
@@ -220,11 +221,24 @@ def allowance(cluster: Cluster, members: Collection[str]) -> float:
     return 2.0 * sum(largest.values())
 
 
-def largest_debt(uses: Iterable[tuple[float, int]], limit: float, capacity: float) -> float:
-    """The largest debt of a bucket that sees all uses at once."""
+def largest_debt(
+    uses: Iterable[tuple[float, int]], limit: float, capacity: float, kept: float = 0.0, seconds: float = 0.0
+) -> float:
+    """The largest debt of a bucket that sees all uses at once.
+
+    Presumed use of peers keeps the bucket of a gateway below its capacity, so that the inflow of that time is not cut off. It
+    is at most `kept` times the own use in the last `seconds`.
+    """
     balance, last, lowest = capacity, 0.0, 0.0
+    recent: deque[tuple[float, int]] = deque()
+    presumed = 0.0
     for when, amount in uses:
-        balance = min(capacity, balance + (when - last) * limit) - amount
+        while recent and recent[0][0] <= when - seconds:
+            presumed -= kept * recent.popleft()[1]
+        balance = min(capacity + presumed, balance + (when - last) * limit) - amount
         last = when
         lowest = min(lowest, balance)
+        if kept:
+            recent.append((when, amount))
+            presumed += kept * amount
     return -lowest
