@@ -146,7 +146,7 @@ class Session:
         self._core.close(monotonic())
         self._host.sessions.remove(self)
         self._slot.release()
-        self._client = None
+        self._client = self._undecrypted = None
         if self._broker is None and self._dialing is None:
             self._let_go_of_core()
 

@@ -181,7 +181,7 @@ async def test_ended_session_leaves_no_garbage(place):
             (to_client if ended_by_broker else to_gateway).close()
             await (client if ended_by_broker else broker).read()
             await over(place, to_gateway)
-        await until(lambda: not any(isinstance(found, SessionCore) for found in gc.get_objects()))
+        await until(lambda: not any(isinstance(found, SessionCore | Session) for found in gc.get_objects()))
     finally:
         gc.enable()
 
