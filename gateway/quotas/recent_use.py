@@ -94,7 +94,10 @@ def recent_use(kind: str, meter: Meter | None, limit: float | None, engine: Quot
     """Return the use that a meter still counts, None if there is none."""
     if meter is None or limit is None or meter.idle(now):
         return None
-    return RecentUse(limit, engine.settings.metering_of(KINDS[kind]), tuple(meter.dump(now)))
+    spent = tuple(meter.dump(now))
+    if not spent:  # a full bucket that still remembers presumed use of peers
+        return None
+    return RecentUse(limit, engine.settings.metering_of(KINDS[kind]), spent)
 
 
 def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> Iterator[BucketUse]:

@@ -232,6 +232,15 @@ def test_unused_buckets_are_not_saved():
     assert list(entity_uses(first, first.buckets(), START + 1.0)) == []
 
 
+def test_full_bucket_with_presumed_use_is_not_saved():
+    first = engine(settings())
+    bucket = used(first, "produce")
+    bucket.meter = meter = SharedMeter(bucket.meter, 100.0, share=0.5, horizon=10.0)
+    meter.charge(30, START)
+    assert not meter.idle(START + 5.0)
+    assert list(entity_uses(first, first.buckets(), START + 5.0)) == []
+
+
 def test_shared_overflow_bucket_is_not_saved():
     first = QuotaEngine(replace(settings(), quotas=(EntityQuota(ClientQuotaEntity("alice", None), {}),)), START, max_buckets=1)
     quotas = (EntityQuota(ClientQuotaEntity(client_id="a"), {"producer_byte_rate": 1.0}),)
