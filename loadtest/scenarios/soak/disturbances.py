@@ -23,8 +23,8 @@ FACTORS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Factors of the tight quotas, between which reloads choose."""
 
 _RESTART_SECONDS: Final = 300.0
-_SETTLE_SECONDS: Final = 21.0
-"""The requests of an epoch are answered by then, and the supervisor has read the worker's counters at least once more."""
+_SETTLE_SECONDS: Final = 20.0
+"""The requests of an epoch are answered by then."""
 
 _SERVED_IN_A_ROW: Final = 12
 _PATIENCE_SECONDS: Final = 180.0
@@ -91,17 +91,20 @@ class Disturbances:
         return f"broker {node.id}"
 
     def _kill_worker(self, number: int) -> str:
-        epoch = self._next_epoch()
+        """The counters of a killed worker lose the time since the last scrape. The clients use topics of an odd epoch then."""
+        gateway = self._places.gateway
+        self._next_epoch()
         time.sleep(_SETTLE_SECONDS)
+        gateway.get("/metrics")
         before = self._worker(number)
         os.kill(before, signal.SIGKILL)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         up = f'weir_worker_up{{worker="{number}"}} 1.0'
-        while self._worker(number) in (before, 0) or up not in self._places.gateway.get("/metrics"):
+        while self._worker(number) in (before, 0) or up not in gateway.get("/metrics"):
             if time.monotonic() > deadline:
                 raise DisturbanceError(f"worker {number} was not replaced within {_PATIENCE_SECONDS:.0f} s")
             time.sleep(0.2)
-        return f"worker {number}, then epoch {epoch}"
+        return f"worker {number}, then epoch {self._next_epoch()}"
 
     def _worker(self, number: int) -> int:
         states = json.loads(self._places.gateway.get("/api/workers"))["workers"]

@@ -91,7 +91,7 @@ def run(plan: Plan, directory: Path, make: Callable[..., GatewayProcess], tell: 
     allow_files(_FILES_FOR_EACH_CLIENT * plan.clients + _SPARE_FILES)
     os.environ["KAFKA_JVM_PERFORMANCE_OPTS"] = JVM_OPTIONS
     schedule = schedule_of(plan.seed, plan.seconds, plan.every)
-    epochs = 1 + sum(event.kind == KILL_WORKER for event in schedule)
+    epochs = 1 + 2 * sum(event.kind == KILL_WORKER for event in schedule)
     with ExitStack() as stack:
         cluster = KafkaCluster(directory / "kafka", BROKERS, BROKER_PROPERTIES)
         stack.callback(cluster.stop)

@@ -65,7 +65,7 @@ def quotas(factor: float) -> dict[str, Any]:
             },
         ],
         "topics": {
-            "total.bytes.in.per.sec.threshold": _PLENTY,
+            "total.bytes.in.per.sec.threshold": int(75_000 * factor),
             "bytes.in.per.sec.threshold": {CAPPED_TOPIC: int(3_000 * factor)},
         },
         "volumes": {"soft": {**free, "level": 2 * 10**9}, "hard": {**free, "level": 10**9}},
