@@ -104,8 +104,10 @@ def descriptor_problems(
 
 @dataclass(frozen=True)
 class TopicBytes:
-    """Bytes of one topic: acknowledged to clients, counted by the gateway, in the brokers' logs, and the batches of unclear
-    fate that are in the logs."""
+    """Bytes of one topic: acknowledged to clients, counted by the gateway, in the brokers' logs, and unclear.
+
+    An unclear batch is in the logs, but its client had no answer.
+    """
 
     topic: str
     acknowledged: int
