@@ -13,6 +13,9 @@ from loadtest.simulation.topic_messages import Batches
 from loadtest.simulation.transports import SimulatedTransport
 
 PORT = 9092
+FIRST_BROKER_PORT = 9100
+"""A gateway's port of the broker with the node id 0."""
+
 MAX_BATCHES = 40
 SESSION_ID_FROM = 1_000
 
@@ -50,6 +53,7 @@ class Cluster:
         self.brokers = [Broker(self, node) for node in range(1, brokers + 1)]
         self.created: Counter[str] = Counter()  # partitions by client-id
         self.batches = Batches()  # of Produce requests of several topics
+        self.nobody_waits = False  # all limits are shadow limits
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
@@ -162,6 +166,10 @@ class BrokerConnection(asyncio.Protocol):
                 return kafka.beat(number)
             case Api.METADATA:
                 return kafka.described(number, head.version, kafka.names_in(frame, head.body), self._cluster.addresses)
+            case Api.SASL_HANDSHAKE:
+                return kafka.handshaken(number)
+            case Api.SASL_AUTHENTICATE:
+                return kafka.authenticated(number)
             case Api.CREATE_TOPICS:
                 topics = kafka.topics_in(frame, head)
                 self._cluster.created[head.client_id] += sum(count for name, count in topics if not name.startswith(b"bad"))

@@ -8,7 +8,7 @@ from typing import Final
 
 from loadtest.simulation import kafka_messages as kafka
 from loadtest.simulation import topic_messages
-from loadtest.simulation.brokers import PORT, Alteration, Cluster, Sent
+from loadtest.simulation.brokers import FIRST_BROKER_PORT, PORT, Alteration, Cluster, Sent
 from loadtest.simulation.kafka_messages import Api, Frames
 from loadtest.simulation.plan import Client
 from loadtest.simulation.sockets import Line
@@ -21,6 +21,11 @@ CONNECTIONS: Final = 1_000
 """The limit on the connections of one client: a connection's number is the client's times this, and its own."""
 NUMBERS_PER_CONNECTION: Final = 10_000
 PARTITIONS: Final = 3
+
+
+def client_of(number: int) -> int:
+    """The number of the client that has sent a request."""
+    return number // (CONNECTIONS * NUMBERS_PER_CONNECTION)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -74,6 +79,8 @@ class ClientConnection(asyncio.Protocol):
             self.client.cluster.alterations[number].confirmed = self.client.loop.time()
         if api is Api.HEARTBEAT:
             self.is_member = True
+        if answer.throttle > 0.0 and self.client.cluster.nobody_waits:
+            verdicts.fail("shadow limit delays", f"the response to {number} has a throttle time of {answer.throttle:g} s")
         if answer.throttle > 0.0 and self.client.plan.polite:
             self.muted_until = self.client.loop.time() + answer.throttle
         if any(host != self.gateway for host, _ in answer.brokers):
@@ -138,6 +145,8 @@ class SimulatedClient:
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             self.connection = connection
+            if self.plan.user:
+                await self._authenticate(connection)
             slow = self.loop.create_task(self._read_slowly(connection)) if self.plan.slow else None
             await self._send_all(connection)
             while connection.due and connection.ended is None:
@@ -158,14 +167,27 @@ class SimulatedClient:
         """Connect to the next gateway in turn. A client that hops stays with its gateway."""
         hop = 0 if self.plan.hops else self.connections
         host = self._gateways[(self.plan.gateway + hop) % len(self._gateways)]
+        port = FIRST_BROKER_PORT + self.plan.broker if self.plan.broker else PORT
         self.connections += 1
         number = self.plan.number * CONNECTIONS + self.connections
         try:
-            _, protocol = await self.loop.create_connection(lambda: ClientConnection(self, number, host), host, PORT)
+            _, protocol = await self.loop.create_connection(lambda: ClientConnection(self, number, host), host, port)
         except OSError:
             return None
         assert isinstance(protocol, ClientConnection)
         return protocol
+
+    async def _authenticate(self, connection: ClientConnection) -> None:
+        """Send both requests of SASL, one after the other, unless the connection ends before."""
+        await self._exchange(connection, lambda number: kafka.handshake(number, self.plan.client_id))
+        await self._exchange(connection, lambda number: kafka.authenticate(number, self.plan.client_id, self.plan.user))
+
+    async def _exchange(self, connection: ClientConnection, make: Callable[[int], bytes]) -> None:
+        if connection.ended is None:
+            number = self._next_number(connection)
+            self._write(connection, number, make(number), -1)
+        while connection.due and connection.ended is None:
+            await self._next()
 
     async def _send_all(self, connection: ClientConnection) -> None:
         depth = 1 if self.plan.in_session and self.plan.kind == "consumer" else self.plan.depth
@@ -215,6 +237,9 @@ class SimulatedClient:
                 frame = kafka.alter(number, plan.client_id, target, value)
             case _:
                 frame = (kafka.heartbeat if number % 2 else kafka.metadata)(number, plan.client_id)
+        self._write(connection, number, frame, acks)
+
+    def _write(self, connection: ClientConnection, number: int, frame: bytes, acks: int) -> None:
         self.cluster.sent[number] = Sent(frame, kafka.head_of(frame), acks, connection.number)
         if acks != 0:
             connection.due.append(number)

@@ -10,7 +10,8 @@ from gateway.app import Gateway
 from gateway.drain import Stopping
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL
 from gateway.proxy.connection import Session
-from loadtest.simulation.brokers import PORT, Cluster
+from gateway.proxy.identity import ANONYMOUS
+from loadtest.simulation.brokers import FIRST_BROKER_PORT, PORT, Cluster
 from loadtest.simulation.kafka_messages import CLIENT_IDS
 from loadtest.simulation.network import Network
 from loadtest.simulation.plan import Plan, Settings
@@ -164,18 +165,23 @@ def config_text(plan: Plan, settings: Settings, host: str) -> str:
         limits += f", controller_mutation_rate: {settings.mutation_rate}"
     if settings.request_rate is not None:
         limits += f", request_rate: {settings.request_rate}"
+    if settings.shadow is not None:
+        limits += f", shadow: {{producer_byte_rate: {settings.shadow}, consumer_byte_rate: {settings.shadow}}}"
+    users = sorted({f"user: {client.user}" for client in plan.clients if client.user})
+    entities = users or [f"client-id: {client_id}" for client_id in CLIENT_IDS]
     lines = [
         "listeners:",
-        f"  - {{host: {host}, bootstrap_port: {PORT}, broker_ports: 9100-9120}}",
+        f"  - {{host: {host}, bootstrap_port: {PORT}, broker_ports: {FIRST_BROKER_PORT}-{FIRST_BROKER_PORT + 20}}}",
         f"upstream: {{bootstrap_servers: [{', '.join(f'broker-{node}:{PORT}' for node in range(1, plan.brokers + 1))}]}}",
         f"connections: {{drain_seconds: {plan.drain_seconds}}}",
-        'quota_admins: ["User:ANONYMOUS"]',
+        f"quota_admins: [{', '.join(f'User:{user or ANONYMOUS}' for user in sorted({each.user for each in plan.clients}))}]",
         "quotas:",
         f"  enforce: {str(settings.enforce).lower()}",
+        f"  scope: {'broker' if settings.by_broker else 'cluster'}",
         f"  algorithm: {'window' if settings.window else 'token_bucket'}",
         f"  window: {{samples: {settings.samples}, seconds: 1}}",
         "  entities:",
-        *(f"    - {{client-id: {client_id}, {limits}}}" for client_id in CLIENT_IDS),
+        *(f"    - {{{entity}, {limits}}}" for entity in entities),
     ]
     if settings.capacity is not None:
         lines += ["  groups:", f"    - {{name: all, producer_byte_rate: {settings.capacity}}}"]

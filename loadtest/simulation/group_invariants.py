@@ -67,8 +67,8 @@ class GroupWatch:
                 use
                 for host in hosts
                 for incarnation in host.incarnations
-                for client_id in members
-                for use in incarnation.totals.produced.get(client_id, [])
+                for number in plan.numbers(members)
+                for use in incarnation.totals.produced.get(number, [])
             ]
             for begin, end in self._waiting_spans(group):
                 used = sum(amount for when, amount in uses if begin <= when < end)
@@ -84,7 +84,8 @@ class GroupWatch:
             return
         division = plan.interval_ms / 1000.0 if plan.sharing else INTERVAL_SECONDS
         burst = max(float(capacity) * division, _FULL_REQUEST)
-        bound = allowance(cluster, CLIENT_IDS) + capacity * division * ENTITLED_PART
+        everybody = plan.numbers(CLIENT_IDS)
+        bound = allowance(cluster, everybody) + capacity * division * ENTITLED_PART
         kept, seconds = 0.0, 0.0
         if plan.sharing:
             members = plan.gateways + sum(fault.kind in ("kill_gateway", "restart_gateway") for fault in plan.faults)
@@ -95,7 +96,7 @@ class GroupWatch:
         every: list[tuple[float, int]] = []
         for host in hosts:
             for incarnation in host.incarnations:
-                uses = uses_of(incarnation, CLIENT_IDS)
+                uses = uses_of(incarnation, everybody)
                 every += uses
                 over = largest_debt(uses, capacity, burst, kept, seconds)
                 if over > bound:

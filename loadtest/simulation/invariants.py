@@ -3,7 +3,7 @@
 Only this module and `gateway_host` look inside of gateways.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from math import inf
 from typing import Final
@@ -14,6 +14,7 @@ from gateway.proxy.connection import _CORE, WRITE_BUFFER_HIGH, Session
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.request_stream import MAX_IN_FLIGHT, MAX_OWN_BYTES
 from gateway.proxy.states import CLIENT_UNREAD, IN_FLIGHT, MUTED
+from gateway.quotas.entity import BOOTSTRAP
 from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.clients import CONNECTIONS
 from loadtest.simulation.gateway_host import GatewayHost, Incarnation, transport_of
@@ -86,12 +87,8 @@ def _holds_too_much(session: Session) -> str:
 def check_charges(plan: Plan, incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:
     """The buckets of a gateway have what it forwarded: Produce bytes, Fetch responses, created partitions."""
     totals = incarnation.totals
-    unsent = sum(tap.unsent_bytes() for tap in incarnation.taps)
-    charged = sum(bucket.amount_total for bucket in incarnation.buckets("produce"))
-    has_topics = plan.settings[0].topics is not None  # then rejected batches are charged, and not forwarded
-    if charged != totals.produced_bytes + unsent and not has_topics:
-        text = f"{name}: {charged} bytes of Produce are charged, {totals.produced_bytes} were forwarded, {unsent} were not"
-        verdicts.fail("charged is not forwarded", text)
+    if plan.settings[0].topics is None:  # otherwise rejected batches are charged, and not forwarded
+        _check_produced(plan, incarnation, name, verdicts)
     fetched = sum(bucket.amount_total for bucket in incarnation.buckets("fetch"))
     takes_back = any(settings.window for settings in plan.settings)  # Kafka's algorithm charges no response that it refuses
     if fetched != totals.fetched and not (takes_back and fetched < totals.fetched):
@@ -102,6 +99,31 @@ def check_charges(plan: Plan, incarnation: Incarnation, name: str, verdicts: Ver
     if not totals.created_least <= created <= totals.created_most + unsent_partitions:
         text = f"{name}: {created} partitions are charged, brokers created {totals.created_least} to {totals.created_most}"
         verdicts.fail("refund", text)
+
+
+def _check_produced(plan: Plan, incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:
+    """Each bucket has the bytes of its own clients, and so has each shadow limit."""
+    totals = incarnation.totals
+    unsent = sum((tap.unsent_bytes() for tap in incarnation.taps), Counter())
+    clients = {client.number: client for client in plan.clients}
+    expected: Counter[tuple[str | None, str | None, int | None]] = Counter()
+    for number, client in clients.items():
+        uses = [*totals.produced.get(number, []), *totals.unanswered.get(number, [])]
+        node = (client.broker or BOOTSTRAP) if plan.settings[0].by_broker else None
+        tags = (client.user, None) if client.user else (None, client.client_id)
+        expected[*tags, node] += sum(amount for _, amount in uses) + unsent[number]
+    measured = {"charged": incarnation.buckets("produce")}
+    if plan.settings[0].shadow is not None:
+        shadows = incarnation.parts.engine.shadows.buckets()
+        measured["in shadow limits"] = [bucket for bucket in shadows if bucket.kind.name == "produce"]
+    for what, buckets in measured.items():
+        found: Counter[tuple[str | None, str | None, int | None]] = Counter()
+        for bucket in buckets:
+            tags = bucket.resolution.tags
+            found[tags.user, tags.client_id, tags.broker] += bucket.amount_total
+        if +found != +expected:
+            text = f"{name}: bytes of Produce are {what}: {dict(+found)}, and the clients have sent {dict(+expected)}"
+            verdicts.fail("charged is not forwarded", text)
 
 
 def check_topics(plan: Plan, incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:
@@ -176,11 +198,16 @@ def check_overshoot(plan: Plan, hosts: list[GatewayHost], cluster: Cluster, verd
     if cluster.alterations:
         limits += [value for value in ALTERED if value is not None]
     undisturbed = plan.sharing and plan.gateways > 1 and is_undisturbed(plan)
-    quotas: list[tuple[tuple[str, ...], int]] = [((client_id,), max(limits)) for client_id in CLIENT_IDS]
+    owners = {(each.user or each.client_id, each.broker if plan.settings[0].by_broker else 0) for each in plan.clients}
+    quotas: list[tuple[str, tuple[int, ...], int]] = []
+    for owner, node in sorted(owners):
+        of_owner = [each for each in plan.clients if (each.user or each.client_id) == owner]
+        numbers = tuple(each.number for each in of_owner if not plan.settings[0].by_broker or each.broker == node)
+        quotas.append((f"{owner} at broker {node}" if node else owner, numbers, max(limits)))
     groups = [settings.group_limit for settings in plan.settings if settings.group_limit is not None]
     if len(groups) == len(plan.settings):
-        quotas.append((JOBS, max(groups)))
-    for members, limit in quotas:
+        quotas.append(("group jobs", plan.numbers(JOBS), max(groups)))
+    for whose, members, limit in quotas:
         capacity = limit * (plan.settings[0].samples - 1)
         requests = allowance(cluster, members)
         shared = SMALL * capacity + limit * (plan.interval_ms / 1000.0 + TOPIC_SECONDS) if plan.sharing else 0.0
@@ -191,32 +218,32 @@ def check_overshoot(plan: Plan, hosts: list[GatewayHost], cluster: Cluster, verd
                 every += uses
                 over = largest_debt(uses, limit, capacity)
                 if over > requests + shared:
-                    text = f"{host.name} alone is {over:.0f} bytes over for {members}, the bound is {requests + shared:.0f}"
+                    text = f"{host.name} alone is {over:.0f} bytes over for {whose}, the bound is {requests + shared:.0f}"
                     verdicts.fail("overshoot", text)
         if undisturbed and requests <= 2 * capacity:  # a debt above the capacity is cut, see 013
             over = largest_debt(sorted(every), limit, capacity)
             if over > requests + shared:
-                text = f"all gateways together are {over:.0f} bytes over for {members}, the bound is {requests + shared:.0f}"
+                text = f"all gateways together are {over:.0f} bytes over for {whose}, the bound is {requests + shared:.0f}"
                 verdicts.fail("overshoot of sharing", text)
 
 
-def uses_of(incarnation: Incarnation, members: Collection[str]) -> list[tuple[float, int]]:
-    """The times and bytes of Produce requests, in order.
+def uses_of(incarnation: Incarnation, members: Collection[int]) -> list[tuple[float, int]]:
+    """The times and bytes of Produce requests of some clients, in order.
 
     A gateway that drains forwards every Produce with acks=0 that has arrived, because its client takes it for done.
     """
     totals, end = incarnation.totals, incarnation.terminated_at or inf
-    answered = [use for client_id in members for use in totals.produced.get(client_id, [])]
-    unanswered = [use for client_id in members for use in totals.unanswered.get(client_id, []) if use[0] < end]
+    answered = [use for number in members for use in totals.produced.get(number, [])]
+    unanswered = [use for number in members for use in totals.unanswered.get(number, []) if use[0] < end]
     return sorted([*answered, *unanswered])
 
 
-def allowance(cluster: Cluster, members: Collection[str]) -> float:
+def allowance(cluster: Cluster, members: Collection[int]) -> float:
     """Two requests of each client: a new connection waits while the bucket is in debt, so reconnecting gains nothing."""
     largest: dict[int, int] = {}
     for sent in cluster.sent.values():
-        if sent.head.client_id in members and sent.head.api == 0:
-            client = sent.connection // CONNECTIONS
+        client = sent.connection // CONNECTIONS
+        if client in members and sent.head.api == 0:
             largest[client] = max(largest.get(client, 0), len(sent.frame))
     return 2.0 * sum(largest.values())
 

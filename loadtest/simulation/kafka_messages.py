@@ -17,12 +17,15 @@ class Api(IntEnum):
     FETCH = 1
     METADATA = 3
     HEARTBEAT = 12
+    SASL_HANDSHAKE = 17
     CREATE_TOPICS = 19
+    SASL_AUTHENTICATE = 36
     ALTER_QUOTAS = 49
 
 
 VERSION: Final = {
     Api.PRODUCE: 7, Api.FETCH: 11, Api.METADATA: 1, Api.HEARTBEAT: 0, Api.CREATE_TOPICS: 4, Api.ALTER_QUOTAS: 0,
+    Api.SASL_HANDSHAKE: 1, Api.SASL_AUTHENTICATE: 0,
 }  # fmt: skip
 CLIENT_IDS: Final = ("job-1", "job-2", "etl")
 ALTERED: Final = (30_000, 100_000, None)
@@ -33,6 +36,7 @@ OWN_METADATA: Final = 4
 
 BATCH_BYTES: Final = 2_000
 TOPIC: Final = b"payments"
+_MECHANISM: Final = b"PLAIN"
 INVALID_TOPIC: Final = 17
 PAUSED: Final = 19
 """The error code (NOT_ENOUGH_REPLICAS) of a Produce that a gateway refuses because a volume is full."""
@@ -134,6 +138,24 @@ def heartbeat(number: int, client_id: str) -> bytes:
 
 def beat(number: int) -> bytes:
     return answer(number, bytes(2))
+
+
+def handshake(number: int, client_id: str) -> bytes:
+    return framed(Api.SASL_HANDSHAKE, 1, number, client_id, text(_MECHANISM))
+
+
+def handshaken(number: int) -> bytes:
+    return answer(number, bytes(2) + _INT32.pack(1) + text(_MECHANISM))
+
+
+def authenticate(number: int, client_id: str, user: str) -> bytes:
+    """A token of SASL/PLAIN (RFC 4616)."""
+    token = b"\0" + user.encode() + b"\0secret"
+    return framed(Api.SASL_AUTHENTICATE, 0, number, client_id, _INT32.pack(len(token)) + token)
+
+
+def authenticated(number: int) -> bytes:
+    return answer(number, bytes(2) + b"\xff\xff" + bytes(4))
 
 
 def metadata(number: int, client_id: str) -> bytes:

@@ -31,6 +31,8 @@ class Client:
     slow: float = 0.0  # seconds for which it reads nothing, again and again
     topics: tuple[str, ...] = ()  # of each Produce; () is one topic, without topic quotas
     hops: bool = False  # it makes a new connection after each request
+    broker: int = 0  # the node id of the broker whose port it connects to; 0 is the bootstrap port
+    user: str = ""  # that it authenticates as
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Settings:
     volumes: bool = False
     capacity: int | None = None  # that two groups share
     topics: int | None = None  # the threshold of all topics together
+    by_broker: bool = False  # each quota holds at each broker
+    shadow: int | None = None  # the shadow limit of each quota of bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,10 @@ class Plan:
     clients: tuple[Client, ...]
     faults: tuple[Fault, ...]
     drain_seconds: float = 4.0
+
+    def numbers(self, client_ids: Collection[str]) -> tuple[int, ...]:
+        """The clients with these client-ids, by their numbers."""
+        return tuple(client.number for client in self.clients if client.client_id in client_ids)
 
     def without(self, clients: Collection[int] = (), faults: Collection[int] = ()) -> "Plan":
         """The plan without the clients and faults at these places."""

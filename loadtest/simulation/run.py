@@ -62,6 +62,7 @@ class Run:
             self._network.log = []
         self._verdicts = Verdicts(lambda: loop.time() - BEGIN)
         self._cluster = Cluster(self._network, plan.brokers, self._verdicts)
+        self._cluster.nobody_waits = plan.settings[0].shadow is not None
         self._own = OwnTopics(self._cluster)
         self._ended = asyncio.Event()
         self._hosts: list[GatewayHost] = []

@@ -1,4 +1,5 @@
-"""Runs with one aim: groups that share a capacity, members of consumer groups under a rate of requests, or topic quotas.
+"""Runs with one aim: groups that share a capacity, members of consumer groups under a rate of requests, topic quotas, quotas
+of each broker, shadow limits, or users.
 
 They have a generator of their own, so that the plans of all other seeds stay as they are.
 """
@@ -17,19 +18,20 @@ UNLIMITED: Final = FLOOD_LIMIT * 20
 CAPACITIES: Final = (1_000_000, 1_500_000)
 TOPIC_TOTALS: Final = (100_000, 200_000)
 MEMBER_RATES: Final = (1, 2)
+USERS: Final = ("alice", "bob")
 _CALM: Final = 0.6
-"""The part of these runs without faults: only those show that quotas are shared well."""
+"""The part of the runs with greedy clients that has no faults: only those show that quotas are shared well."""
 
 
 def plan_of(seed: int) -> Plan:
     """The plan of a seed. Depends on nothing else."""
     plan = mixed_plan(seed)
     choose = random.Random(f"{seed}-style")
-    style = {5: _tree, 9: _members, 13: _topics}.get(seed % EVERY)
+    style = {1: _brokers, 3: _shadows, 5: _tree, 7: _users, 9: _members, 13: _topics}.get(seed % EVERY)
     if style is None:
         return plan
     plan = style(plan, choose)
-    if choose.random() < _CALM:
+    if style in (_tree, _members, _topics) and choose.random() < _CALM:
         return replace(plan, faults=())
     known = len(plan.clients)
     return replace(plan, faults=tuple(each for each in plan.faults if TARGETS[each.kind] != "client" or each.target < known))
@@ -55,6 +57,28 @@ def _tree(plan: Plan, choose: random.Random) -> Plan:
         for number in range(choose.choice((3, 4)))
     ]
     return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients), seconds=6.0)
+
+
+def _brokers(plan: Plan, choose: random.Random) -> Plan:
+    """Quotas that hold at each broker, and clients at the ports of brokers and at the bootstrap port."""
+    settings = tuple(replace(each, by_broker=True) for each in plan.settings)
+    clients = tuple(replace(each, broker=choose.randrange(plan.brokers + 1)) for each in plan.clients)
+    return replace(plan, settings=settings, clients=clients)
+
+
+def _shadows(plan: Plan, choose: random.Random) -> Plan:
+    """Shadow limits far below the clients' use, beside quotas far above it."""
+    settings = Settings(
+        limit=UNLIMITED, fetch_limit=UNLIMITED, samples=choose.choice((2, 3)), window=choose.random() < 0.5,
+        shadow=min(each.limit for each in plan.settings) // 10,
+    )  # fmt: skip
+    clients = (replace(each, kind="chatter") if each.kind == "operator" else each for each in plan.clients)
+    return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients))
+
+
+def _users(plan: Plan, choose: random.Random) -> Plan:
+    """Quotas of users. Each client authenticates on each connection, and clients of one user may have several client-ids."""
+    return replace(plan, clients=tuple(replace(each, user=choose.choice(USERS)) for each in plan.clients))
 
 
 def _topics(plan: Plan, choose: random.Random) -> Plan:

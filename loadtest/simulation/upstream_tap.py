@@ -1,12 +1,13 @@
 """Follows the bytes of a gateway's connections to brokers, to compare them with the charges of the gateway's buckets."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.proxy.connection import Session
 from loadtest.simulation import kafka_messages as kafka
 from loadtest.simulation.brokers import Cluster
+from loadtest.simulation.clients import client_of
 from loadtest.simulation.kafka_messages import Api, Head
 
 _HEAD_BYTES = 14
@@ -16,16 +17,15 @@ _CHARGED_FROM = 24
 
 @dataclass(slots=True)
 class Forwarded:
-    """The totals of one gateway: Produce bytes by client-id and time, Fetch bytes, and partitions of CreateTopics.
+    """The totals of one gateway: Produce bytes by client and time, Fetch bytes, and partitions of CreateTopics.
 
     Bytes of Produce requests without a response (acks=0) are in `unanswered`. `created_least` counts the topics of whole
     responses. `created_most` counts the other requests as well, with the topics that the broker may refuse. `appended` has the
     topic, the time and the bytes of each batch that a broker has accepted.
     """
 
-    produced: defaultdict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
-    unanswered: defaultdict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
-    produced_bytes: int = 0
+    produced: defaultdict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    unanswered: defaultdict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     fetched: int = 0
     created_least: int = 0
     created_most: int = 0
@@ -52,7 +52,7 @@ class UpstreamTap:
         self._paused = paused
         self._pending = b""  # the start of a request whose header is not complete
         self._rest = 0  # bytes of the current request that are still to come
-        self._client_id: str | None = None  # of the current request, if it is a Produce
+        self._client: int | None = None  # of the current request, if it is a Produce
         self._acks = 0
         self._waiting: deque[_Waiting] = deque()
         self._response = b""
@@ -85,7 +85,7 @@ class UpstreamTap:
 
     def _begin(self, frame: bytes) -> None:
         head = kafka.head_of(frame)
-        self._client_id = head.client_id if head.api == Api.PRODUCE else None
+        self._client = client_of(head.number) if head.api == Api.PRODUCE else None
         if not (head.api == Api.METADATA and head.version == kafka.OWN_METADATA):
             self.forwarded.append(head.number)
         throttled, partitions, refused = False, 0, 0
@@ -107,10 +107,9 @@ class UpstreamTap:
         self._waiting.append(_Waiting(head, throttled, partitions, refused))
 
     def _count(self, arrived: int) -> None:
-        if self._client_id is not None and arrived:
-            self._totals.produced_bytes += arrived
+        if self._client is not None and arrived:
             uses = self._totals.produced if self._acks else self._totals.unanswered
-            uses[self._client_id].append((self._cluster.network.now(), arrived))
+            uses[self._client].append((self._cluster.network.now(), arrived))
 
     # Responses.
 
@@ -146,9 +145,13 @@ class UpstreamTap:
             for topic in sorted(batches.forwarded.get(number, ())):
                 self._totals.appended.append((topic, now, batches.sent[number][topic]))
 
-    def unsent_bytes(self) -> int:
-        """Bytes of Produce requests that are charged, and that no broker got because no connection was made."""
-        return sum(len(frame) - 4 for frame in self._unsent() if int.from_bytes(frame[4:6], "big") == Api.PRODUCE)
+    def unsent_bytes(self) -> Counter[int]:
+        """Bytes of Produce requests, by client, that are charged, and that no broker got: no connection was made."""
+        found: Counter[int] = Counter()
+        for frame in self._unsent():
+            if int.from_bytes(frame[4:6], "big") == Api.PRODUCE:
+                found[client_of(int.from_bytes(frame[8:12], "big"))] += len(frame) - 4
+        return found
 
     def unsent_partitions(self) -> int:
         """As `unsent_bytes`, for the partitions of CreateTopics."""

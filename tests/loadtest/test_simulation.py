@@ -21,12 +21,14 @@ from gateway.proxy import connection
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.connection import Session
 from gateway.proxy.fast_path import FastPath
+from gateway.proxy.identity import Client
 from gateway.proxy.membership import Membership
 from gateway.proxy.request_stream import RequestStream
-from gateway.quotas import fair_share
+from gateway.quotas import engine, fair_share, shadows
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_meter import EntitledBucket
+from gateway.quotas.shadows import ShadowEngine
 from loadtest.simulation import series
 from loadtest.simulation.plan import KINDS, Fault
 from loadtest.simulation.run import Run
@@ -253,11 +255,30 @@ def forgotten_batches(patch):
     )  # fmt: skip
 
 
+def one_bucket_for_all_brokers(patch):
+    patch.setattr(engine, "at_broker", lambda resolution, kind, broker, *, by_broker: resolution)
+
+
+def enforced_shadows(patch):
+    """Shadow limits delay their clients."""
+    patch.setattr(shadows, "_measured_alone", lambda settings: settings)
+
+
+def unmeasured_shadows(patch):
+    patch.setattr(ShadowEngine, "acquire_limited", lambda self, *args, **more: ())
+
+
+def forgotten_users(patch):
+    """The name of an authenticated user has no effect."""
+    patch.setattr(Client, "identify", lambda self, *args: None)
+
+
 MUTANTS = [
     no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
     no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
     endless_mute, free_loans, no_guarantees,
     rejected_topics_for_all, forwarded_rejections, patient_topics, forgotten_batches,
+    one_bucket_for_all_brokers, enforced_shadows, unmeasured_shadows, forgotten_users,
 ]  # fmt: skip
 
 
