@@ -1,8 +1,7 @@
-"""Runs a compiled gateway for two hours among faults, with clients that come and go, and checks it for leaks and lost counts.
+"""Runs a compiled gateway for hours among faults, with clients that come and go, and checks it for leaks and lost counts.
 
-python -m loadtest.scenarios.soak --minutes 120 --work DIR --results DIR
-
-python -m loadtest.scenarios.soak --read --work DIR --results DIR       # evaluate a run, also while it goes on
+python -m loadtest.scenarios.soak --minutes 120 --work DIR
+python -m loadtest.scenarios.soak --read --work DIR     # a run that has ended, or goes on
 """
 
 import argparse

@@ -104,9 +104,9 @@ def descriptor_problems(
 
 @dataclass(frozen=True)
 class TopicBytes:
-    """Bytes of one topic: acknowledged to clients, counted by the gateway, in the brokers' logs, and unclear.
+    """Bytes of one topic: acknowledged to clients, counted by the gateway, and in the brokers' logs.
 
-    An unclear batch is in the logs, but its client had no answer.
+    `stored_unacknowledged` are the bytes in the logs that no client knows to be there.
     """
 
     topic: str
