@@ -25,7 +25,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--minutes", type=_positive, default=120.0, metavar="M", help="length of the run (default: 120)")
     options.add_argument("--every", type=_positive, default=120.0, metavar="S", help="seconds between events (default: 120)")
-    options.add_argument("--clients", type=_positive, default=2000.0, metavar="N", help="connections (default: 2000)")
+    options.add_argument("--clients", type=_count, default=2000, metavar="N", help="connections (default: 2000)")
     options.add_argument("--seed", type=int, default=1, help="seed of the clients and events (default: 1)")
     options.add_argument("--warm-up", type=_positive, default=WARM_UP_SECONDS / 60, metavar="M",
                          help="minutes of each process that do not count for its memory (default: 20)")  # fmt: skip
@@ -37,7 +37,7 @@ def main() -> int:
     if not chosen.read:
         if chosen.work.exists():
             options.error(f"--work {chosen.work} exists: name a new folder, or evaluate its run with --read")
-        plan = Plan(chosen.minutes * 60, chosen.every, int(chosen.clients), chosen.seed)
+        plan = Plan(chosen.minutes * 60, chosen.every, chosen.clients, chosen.seed)
         try:
             run(plan, chosen.work, GatewayProcess if chosen.interpreted else CompiledGateway, _tell)
         except (DisturbanceError, NodeError, JarsMissingError, GatewayError, KafkaException, OSError, RuntimeError) as error:
@@ -76,6 +76,12 @@ def _positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of connections: write 1 or more")
+    return int(text)
 
 
 if __name__ == "__main__":
