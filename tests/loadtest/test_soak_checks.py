@@ -103,7 +103,7 @@ def test_descriptors_have_a_kind_by_their_ports():
 
 
 def sent(number, fate=Fate.ACKNOWLEDGED, topic="calm-00"):
-    return Sent(number, topic, fate, batch_bytes=100, frame_bytes=150, at=0.0)
+    return Sent(number, topic, fate, batch_bytes=100, frame_bytes=154, at=0.0)
 
 
 JOURNAL = [

@@ -14,6 +14,7 @@ from loadtest.scenarios.soak.journal import Fate, Sent
 from loadtest.scenarios.soak.observation import Counters, Observed, series
 from loadtest.scenarios.soak.process_samples import CLIENT, DEAD, LISTENING, OTHER, UPSTREAM
 from loadtest.scenarios.soak.visitor import CALM
+from protocol.cursor import LENGTH_BYTES
 
 MOST_PERCENT_PER_HOUR: Final = 2.0
 LEAST_MINUTES: Final = 20.0
@@ -189,8 +190,9 @@ def charge_problems(journal: Iterable[Sent], counters: Counters) -> list[str]:
     least, most = Counter[str](), Counter[str]()
     for sent in journal:
         if sent.topic.startswith(CALM) and counted_whole(sent.topic):
-            most[sent.topic] += sent.frame_bytes
-            least[sent.topic] += sent.frame_bytes if sent.fate != Fate.UNANSWERED else 0
+            size = sent.frame_bytes - LENGTH_BYTES  # as in Kafka, the length field is free
+            most[sent.topic] += size
+            least[sent.topic] += size if sent.fate != Fate.UNANSWERED else 0
     problems = []
     for client_id in most:
         charged = counters.get(series("weir_quota_bytes_total", kind="produce", client_id=client_id), 0.0)

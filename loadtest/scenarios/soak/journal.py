@@ -23,7 +23,7 @@ class Fate(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One batch with one record. `frame_bytes` is the size of the whole request; `at` is monotonic time."""
+    """One batch with one record. `frame_bytes` is the size of the request with its length field; `at` is monotonic time."""
 
     number: int
     topic: str

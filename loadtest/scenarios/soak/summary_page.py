@@ -1,6 +1,6 @@
 """The results of a soak as a page of Markdown, and its memory and descriptors over time as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from loadtest.scenarios.soak.checks import Slope
@@ -33,9 +33,11 @@ def markdown(verdict: Verdict) -> str:
         "\n## Events\n",
         _table(["event", "times"], [[name, count] for name, count in sorted(figures["events"].items())]),
         "\n## Counters of the gateway\n",
-        _table(["counter", "value"], [[f"`{name}`", f"{value:,.0f}"] for name, value in figures["gateway"].items()]),
-        f"\nThrottled requests: {figures['throttled_requests']:,.0f}. CPU seconds: {figures['cpu_seconds']}.",
-        f"\nClients: {figures['clients']}.",
+        _table(["counter", "value"], [[f"`{name}`", f"{value:,.0f}"] for name, value in figures["gateway"].items() if value]),
+        f"\nThrottled requests: {figures['throttled_requests']:,.0f}. CPU seconds: {_listed(figures['cpu_seconds'])}.",
+        "\n## Clients\n",
+        f"{figures['clients'].get('visits', 0):,} connections.\n",
+        _table(["count", "times"], [[name, f"{count:,}"] for name, count in figures["clients"].get("counts", {}).items()]),
         "\n## Warnings and errors in the log\n",
         _table(["message", "times"], [[name, count] for name, count in verdict.logged.counts.items()]),
     ]
@@ -63,9 +65,13 @@ def markdown(verdict: Verdict) -> str:
                 ],
                 rows,
             ),
-            f"\nBatches by fate: {verdict.ledgers.fates}.",
+            f"\nBatches by fate: {_listed(verdict.ledgers.fates)}.",
         ]
     return "\n".join(parts) + "\n"
+
+
+def _listed(counts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {count:,.0f}" for name, count in counts.items())
 
 
 def interval(slope: Slope) -> str:
