@@ -22,6 +22,7 @@ from loadtest.scenarios.soak.observation import Observed, read_counters, series
 from loadtest.scenarios.soak.process_samples import (
     CLIENT,
     DEAD,
+    LEDGER,
     LISTENING,
     OTHER,
     UPSTREAM,
@@ -76,6 +77,7 @@ BEFORE = {"worker 0": {OTHER: 21, LISTENING: 8, UPSTREAM: 14}}
     ("after", "problems"),
     [
         ({OTHER: 21, LISTENING: 8, UPSTREAM: 16}, 0),
+        ({OTHER: 20, LEDGER: 2, LISTENING: 8}, 0),
         ({OTHER: 22, LISTENING: 8, UPSTREAM: 14}, 1),
         ({OTHER: 21, LISTENING: 8, UPSTREAM: 14, DEAD: 1}, 1),
         ({OTHER: 21, LISTENING: 8, UPSTREAM: 14, CLIENT: 1}, 1),
@@ -99,6 +101,7 @@ def test_descriptors_have_a_kind_by_their_ports():
 
     kinds = [kind(f"socket:[{inode}]") for inode in range(1, 7)]
     assert kinds == [CLIENT, UPSTREAM, LISTENING, OTHER, OTHER, DEAD]
+    assert kind("/ledger/_weir-1.jsonl.gz.part") == LEDGER
     assert [kind(target) for target in ("pipe:[1]", "anon_inode:[eventpoll]", "/tmp/file")] == [OTHER] * 3
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-CLIENT, UPSTREAM, LISTENING, DEAD, OTHER = "client", "upstream", "listening", "dead", "other"
-"""Kinds of file descriptors. A dead one is a socket that the kernel's table of TCP connections lacks."""
+CLIENT, UPSTREAM, LISTENING, DEAD, LEDGER, OTHER = "client", "upstream", "listening", "dead", "ledger", "other"
+"""Kinds of file descriptors. A dead one is a socket that the kernel's table of TCP connections lacks, such as that of a muted
+client that has gone. An unfinished file of the ledger comes and goes."""
 
 _LISTEN_STATE: Final = "0A"
+_UNFINISHED: Final = ".jsonl.gz.part"
 _SOCKET: Final = "socket:["
 _TCP_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 
@@ -47,6 +49,8 @@ def tcp_sockets() -> dict[str, TcpSocket]:
 def kind_of(target: str, sockets: dict[str, TcpSocket], unix: Collection[str], clients: Collection[int],
             brokers: Collection[int]) -> str:  # fmt: skip
     """The kind of a descriptor by the text of its link. `clients` are the ports of listeners, `brokers` those of brokers."""
+    if target.endswith(_UNFINISHED):
+        return LEDGER
     if not target.startswith(_SOCKET) or (inode := target.removeprefix(_SOCKET).removesuffix("]")) in unix:
         return OTHER
     one = sockets.get(inode)
