@@ -35,20 +35,32 @@ def owner_days(names: DataFrame, five_minutes: DataFrame, groups: DataFrame | No
     `used` has the bytes of each five-minute interval with use, in ascending order, and `total` is their sum. `peak_rate` and
     `rate_95` are means over an interval, in bytes per second. With `groups`, `NO_GROUP` has all bytes outside of groups.
     """
-    amounts = (F.sum(F.col("amounts")[place]).alias(name) for place, name in enumerate(_INTERVALS))
     owners = owners_of(names).select("entity", *OWNER).distinct()
-    sized = five_minutes.join(F.broadcast(owners), "entity").groupBy(*HOUR, *OWNER).agg(*amounts)
+    amounts = (F.col("amounts")[place].alias(name) for place, name in enumerate(_INTERVALS))
+    used = five_minutes.join(F.broadcast(owners), "entity").select(*HOUR, *OWNER, *amounts)
+    known = owners.select(*OWNER)
     if groups is not None:
-        sized = _with_rest(sized, groups)
+        used = _with_parents(used, groups)
+        known = known.unionByName(known.where(F.col("owner_type") == GROUP).withColumn("owner_type", F.lit(PARENT_GROUP)))
+    # One shuffle of numbers serves both sums: all hours of an owner's day are in one partition.
+    by_id = used.select(*HOUR, F.xxhash64(*OWNER).alias("id"), *_INTERVALS).repartition("date", "id")
+    hours = by_id.groupBy(*HOUR, "id").agg(*(F.sum(name).alias(name) for name in _INTERVALS))
+    known = known.distinct().withColumn("id", F.xxhash64(*OWNER))
+    days = _days(hours, ["id"]).join(F.broadcast(known), "id").drop("id")
+    if groups is not None:
+        days = days.unionByName(_days(_rest(used), OWNER))
+    return days.select("date", *OWNER, "total", "used", *rates_of("used"))
+
+
+def _days(hours: DataFrame, by: Sequence[str]) -> DataFrame:
     count = _sum_of([F.col(name).isNotNull().cast("int") for name in _INTERVALS])
     total = _sum_of([F.coalesce(name, F.lit(0.0)) for name in _INTERVALS])
     of_hour = F.array(*(F.coalesce(name, F.lit(_NO_USE)) for name in _INTERVALS))
-    days = sized.groupBy("date", *OWNER).agg(
+    days = hours.groupBy("date", *by).agg(
         F.sort_array(F.flatten(F.collect_list(of_hour))).alias("used"), F.sum(count).alias("count"), F.sum(total).alias("total")
     )
     count = F.col("count").cast("int")
-    used = days.withColumn("used", F.slice("used", F.size("used") - count + 1, count))
-    return used.select("date", *OWNER, "total", "used", *rates_of("used"))
+    return days.withColumn("used", F.slice("used", F.size("used") - count + 1, count)).drop("count")
 
 
 def rates_of(used: str) -> Sequence[Column]:
@@ -67,17 +79,20 @@ def _sum_of(columns: Sequence[Column]) -> Column:
     return reduce(Column.__add__, columns)
 
 
-def _with_rest(sized: DataFrame, groups: DataFrame) -> DataFrame:
-    """Tell `PARENT_GROUP` from `GROUP`, and add `NO_GROUP`: the bytes of all owners without those of groups with clients."""
+def _with_parents(used: DataFrame, groups: DataFrame) -> DataFrame:
+    """Tell `PARENT_GROUP` from `GROUP`: the group is a parent in this hour."""
     parents = groups.where(F.col("parent").isNotNull()).select(*HOUR, "kind", F.col("parent").alias("owner")).distinct()
-    kept = sized.join(F.broadcast(parents.withColumn("above", F.lit(GROUP))), [*HOUR, "kind", "owner"], "left").withColumn(
-        "owner_type", F.when(F.col("owner_type") == F.col("above"), PARENT_GROUP).otherwise(F.col("owner_type"))
-    )
+    above = F.broadcast(parents.withColumn("above", F.lit(GROUP)))
+    owner_type = F.when(F.col("owner_type") == F.col("above"), PARENT_GROUP).otherwise(F.col("owner_type"))
+    return used.join(above, [*HOUR, "kind", "owner"], "left").withColumn("owner_type", owner_type).drop("above")
+
+
+def _rest(used: DataFrame) -> DataFrame:
+    """`NO_GROUP`: the bytes of all owners without those of groups with clients."""
     sign = F.when(F.col("owner_type") == GROUP, -1).when(F.col("owner_type") != PARENT_GROUP, 1)
     sums = (F.nullif(F.sum(F.col(name) * sign), F.lit(0.0)).alias(name) for name in _INTERVALS)
-    rest = kept.groupBy(*HOUR, "kind").agg(*sums).where(F.coalesce(*_INTERVALS).isNotNull())
-    marked = rest.withColumns({"owner_type": F.lit(NO_GROUP), "owner": F.lit("")})
-    return kept.drop("above").unionByName(marked)
+    rest = used.groupBy(*HOUR, "kind").agg(*sums).where(F.coalesce(*_INTERVALS).isNotNull())
+    return rest.withColumns({"owner_type": F.lit(NO_GROUP), "owner": F.lit("")})
 
 
 def owners_of(names: DataFrame) -> DataFrame:

@@ -4,7 +4,6 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -15,11 +14,6 @@ from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
-
-HOURS_OF_A_SHORT_RUN: Final = 24
-ROLL_UPS: Final = 2
-"""The most days that a short run rolls up. A longer one rolls up none: a roll-up takes 3 to 4 s, and each batch after it takes
-3 s more."""
 
 
 class NothingToReportError(Exception):
@@ -62,7 +56,7 @@ def refresh(
         finished += len(batch)
         new_events += sum(hour.events + hour.rejected for hour in made.values())
         progress(_progress_line(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
-    roll_up(state, done, ROLL_UPS if len(new) <= HOURS_OF_A_SHORT_RUN else 0)
+    roll_up(state, done)
     return Refreshed(
         tables=StoredTables(state, done),
         hours=sorted(done),

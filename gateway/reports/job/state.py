@@ -4,8 +4,8 @@ Each batch of hours is one folder under OUT/_state/LAYOUT with the Parquet table
 file in `done` names it, its hours and their source files. The last such file with an hour has that hour's folder. So a batch
 that a run left unfinished counts as not done, and its hours are aggregated again.
 
-The roll-up of a day is one more folder. Its mark names the batches of the day's hours: if one of them is replaced, the
-roll-up no longer counts.
+The roll-up of some days is one more folder. Its mark names the batches of each day's hours: if one of them is replaced, the
+roll-up no longer counts for that day.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -26,7 +26,7 @@ from gateway.reports.job.hadoop import HadoopFolder
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "9"
+LAYOUT = "10"
 """The version of the tables' columns and their meaning."""
 
 MARKS = 100
@@ -35,7 +35,7 @@ _HOURS = 24
 UNUSED_SECONDS = 86_400.0
 """A folder that no mark needs is deleted at this age."""
 
-_BATCH, _DAY = "batch-", "day-"
+_BATCH, _DAYS = "batch-", "days-"
 _TABLE = "table"
 """The column with a row's table: the tables of a batch are written by one Spark job."""
 
@@ -63,12 +63,12 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class _Day:
-    """The complete folder of a day's roll-up, its tables with rows, and the batch of each of the day's hours."""
+class _RollUp:
+    """The complete folder of the roll-up of some days, its tables with rows, and the batch of each hour of its days."""
 
     folder: str
     stored: set[str]
-    batches: Mapping[int, str]
+    batches: Mapping[dt.date, Mapping[int, str]]
 
 
 class State:
@@ -84,7 +84,7 @@ class State:
         self._batches: dict[str, _Batch] = {}
         self._done: dict[Hour, DoneHour] = {}
         self._batch_of: dict[dt.date, dict[int, str]] = defaultdict(dict)
-        self._days: dict[dt.date, _Day] = {}
+        self._roll_ups: dict[dt.date, _RollUp] = {}
 
     def load(self) -> None:
         """Find the done hours, and delete the folders of unfinished and replaced batches. Raises `OldLayoutError`."""
@@ -98,16 +98,16 @@ class State:
         marks = self._mark_names()
         for name in marks:
             self._add(json.loads(self._marks.read(name)))
-        days = {date: day for date, day in self._days.items() if self._is_rolled_up(date)}
-        used = {done.batch for done in self._done.values()} | {day.folder for day in days.values()}
+        roll_ups = {self._roll_ups[date].folder: self._roll_ups[date] for date in self._roll_ups if self._is_rolled_up(date)}
+        used = {done.batch for done in self._done.values()} | roll_ups.keys()
         if len(marks) > MARKS:
-            self._mark({batch: self._batches[batch] for batch in self._batches if batch in used}, days)
+            self._mark({batch: self._batches[batch] for batch in self._batches if batch in used}, roll_ups.values())
             for name in marks:
                 self._marks.delete(name)
         # Another run may still write or read younger folders.
         old = (time.time() - UNUSED_SECONDS) * 1000
         for name, modified_ms in self._folder.modified().items():
-            if name.startswith((_BATCH, _DAY)) and name not in used and modified_ms < old:
+            if name.startswith((_BATCH, _DAYS)) and name not in used and modified_ms < old:
                 self._folder.delete(name)
 
     def done(self, period: Period) -> Mapping[Hour, DoneHour]:
@@ -143,14 +143,14 @@ class State:
         """Make the tables of a batch valid. All `hours` are of one batch."""
         (batch,) = {done.batch for done in hours.values()}
         self._schemas |= schemas
-        self._mark({batch: _Batch(self._stored(batch), dict(hours))}, {})
+        self._mark({batch: _Batch(self._stored(batch), dict(hours))}, [])
 
-    def write_day(self, date: dt.date, tables: Mapping[str, DataFrame]) -> None:
-        """Write the roll-up of all done hours of a day, and make it valid."""
-        folder = f"{_DAY}{uuid.uuid4().hex}"
+    def write_days(self, dates: Iterable[dt.date], tables: Mapping[str, DataFrame]) -> None:
+        """Write the roll-up of all done hours of some days, and make it valid."""
+        folder = f"{_DAYS}{uuid.uuid4().hex}"
         self.write_all(folder, tables)
         self._schemas |= {name: rows.schema for name, rows in tables.items()}
-        self._mark({}, {date: _Day(folder, self._stored(folder), dict(self._batch_of[date]))})
+        self._mark({}, [_RollUp(folder, self._stored(folder), {date: dict(self._batch_of[date]) for date in dates})])
 
     def _stored(self, folder: str) -> set[str]:
         names = HadoopFolder(self._spark, f"{self._root}/{folder}").names()
@@ -159,7 +159,7 @@ class State:
     def _mark_names(self) -> Sequence[str]:
         return [name for name in self._marks.names() if name[0].isdigit()]
 
-    def _mark(self, batches: Mapping[str, _Batch], days: Mapping[dt.date, _Day]) -> None:
+    def _mark(self, batches: Mapping[str, _Batch], roll_ups: Iterable[_RollUp]) -> None:
         mark = {
             "schemas": {name: schema.jsonValue() for name, schema in self._schemas.items()},
             "batches": [
@@ -179,14 +179,16 @@ class State:
                 }
                 for name, batch in batches.items()
             ],
-            "days": [
+            "roll_ups": [
                 {
-                    "date": date.isoformat(),
-                    "folder": day.folder,
-                    "stored": sorted(day.stored),
-                    "batches": sorted(day.batches.items()),
+                    "folder": roll_up.folder,
+                    "stored": sorted(roll_up.stored),
+                    "days": [
+                        {"date": date.isoformat(), "batches": sorted(of_day.items())}
+                        for date, of_day in sorted(roll_up.batches.items())
+                    ],
                 }
-                for date, day in days.items()
+                for roll_up in roll_ups
             ],
         }
         number = max((int(name.partition(".")[0]) for name in self._mark_names()), default=0) + 1
@@ -209,26 +211,43 @@ class State:
             self._done |= hours
             for date, hour in hours:
                 self._batch_of[date][hour] = one["batch"]
-        for day in mark["days"]:
-            self._days[dt.date.fromisoformat(day["date"])] = _Day(day["folder"], set(day["stored"]), dict(day["batches"]))
+        for one in mark["roll_ups"]:
+            batches = {dt.date.fromisoformat(day["date"]): dict(day["batches"]) for day in one["days"]}
+            self._roll_ups |= dict.fromkeys(batches, _RollUp(one["folder"], set(one["stored"]), batches))
 
     def _is_rolled_up(self, date: dt.date) -> bool:
-        return date in self._days and self._days[date].batches == self._batch_of[date]
+        return date in self._roll_ups and self._roll_ups[date].batches[date] == self._batch_of[date]
 
     def whole_days(self, hours: Mapping[Hour, DoneHour]) -> Mapping[dt.date, bool]:
         """The days with all their done hours in `hours`, and if their roll-up is valid."""
         dates = sorted({date for date, _ in hours})
         return {date: self._is_rolled_up(date) for date in dates if all((date, hour) in hours for hour in self._batch_of[date])}
 
+    def in_whole_roll_ups(self, dates: Iterable[dt.date]) -> Sequence[dt.date]:
+        """Those of the days whose roll-up is valid for all of its days, and has none but `dates`."""
+        wanted = {date for date in dates if self._is_rolled_up(date)}
+        others = {date: self._roll_ups[date].batches.keys() for date in wanted}
+        return [
+            date
+            for date in sorted(wanted)
+            if all(other in wanted and self._roll_ups[other] is self._roll_ups[date] for other in others[date])
+        ]
+
     def is_over(self, date: dt.date) -> bool:
         """True for a day with 24 done hours, or if a later day has begun."""
         return len(self._batch_of[date]) == _HOURS or date < max(self._batch_of)
 
     def read_days(self, name: str, dates: Iterable[dt.date]) -> DataFrame:
-        """A table's rows in the roll-ups of some days."""
-        days = [self._days[date] for date in dates]
-        folders = [day.folder for day in days if name in day.stored]
-        return self._rows(folders, name, self._schemas[name]) if folders else self._no_rows(self._schemas[name])
+        """A table's rows in the roll-ups of some days. Rows without dates are those of the whole roll-ups."""
+        wanted: dict[str, set[dt.date]] = defaultdict(set)
+        parts: dict[str, Column | None] = {}
+        for date in dates:
+            roll_up = self._roll_ups[date]
+            if name in roll_up.stored:
+                wanted[roll_up.folder].add(date)
+                some = wanted[roll_up.folder]
+                parts[roll_up.folder] = None if some == roll_up.batches.keys() else F.col("date").isin(sorted(some))
+        return self._parts(name, parts)
 
     def in_whole_batches(self, hours: Mapping[Hour, DoneHour]) -> Mapping[Hour, DoneHour]:
         """Those of the hours whose batch has no other hour, not even one that a later batch replaced."""
@@ -239,15 +258,22 @@ class State:
 
     def read(self, name: str, hours: Mapping[Hour, DoneHour]) -> DataFrame:
         """A table's rows of these hours."""
-        schema = self._schemas[name]
         wanted: dict[str, set[Hour]] = defaultdict(set)
         for hour, done in hours.items():
             if name in self._batches[done.batch].stored:
                 wanted[done.batch].add(hour)
+        every = {batch: self._batches[batch].hours.keys() for batch in wanted}
+        return self._parts(
+            name, {batch: None if wanted[batch] == every[batch] else in_hours(wanted[batch]) for batch in wanted}
+        )
+
+    def _parts(self, name: str, parts: Mapping[str, Column | None]) -> DataFrame:
+        """A table's rows in some folders: those of a condition on dates and hours, or all rows."""
+        schema = self._schemas[name]
         # The dictionaries and `rates` have no hours.
-        part = [batch for batch in wanted if "date" in schema.names and wanted[batch] != self._batches[batch].hours.keys()]
-        whole = [batch for batch in wanted if batch not in part]
-        rows = [self._rows([batch], name, schema).where(in_hours(wanted[batch])) for batch in part]
+        part = {folder: those for folder, those in parts.items() if those is not None and "date" in schema.names}
+        whole = [folder for folder in parts if folder not in part]
+        rows = [self._rows([folder], name, schema).where(those) for folder, those in part.items()]
         if whole:
             rows.append(self._rows(whole, name, schema))
         return reduce(DataFrame.unionAll, rows) if rows else self._no_rows(schema)

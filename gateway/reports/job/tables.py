@@ -1,7 +1,6 @@
 """The tables that reports read: the aggregates of the requested hours, from the roll-ups of whole days and from hours."""
 
-import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
@@ -32,15 +31,19 @@ _SUMMED = (
 )
 
 
-def roll_up(state: State, hours: Mapping[Hour, DoneHour], most: int) -> None:
-    """Store the sums of whole days in `hours` that are over: reports then need not read their hours.
+_DAYS_AT_ONCE = 10
+"""The most days of a roll-up. A late file repeats the roll-up of all of its days."""
 
-    The newest `most` of the days without sums are rolled up. Later runs take the others.
-    """
-    missing = [date for date, is_rolled_up in state.whole_days(hours).items() if state.is_over(date) and not is_rolled_up]
-    for date in sorted(missing, reverse=True)[:most]:
-        of_day = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] == date})
-        state.write_day(date, of_day.day())
+
+def roll_up(state: State, hours: Mapping[Hour, DoneHour]) -> None:
+    """Store the sums of whole days in `hours` that are over: reports then need not read their hours."""
+    over = [date for date in state.whole_days(hours) if state.is_over(date)]
+    done = state.in_whole_roll_ups(over)
+    missing = [date for date in over if date not in done]
+    for first in range(0, len(missing), _DAYS_AT_ONCE):
+        dates = missing[first : first + _DAYS_AT_ONCE]
+        days = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] in dates})
+        state.write_days(dates, days.sums_of_days())
 
 
 class StoredTables:
@@ -49,7 +52,7 @@ class StoredTables:
     def __init__(self, state: State, hours: Mapping[Hour, DoneHour]) -> None:
         self._state = state
         self._hours = hours
-        self._days: Sequence[dt.date] = [date for date, is_rolled_up in state.whole_days(hours).items() if is_rolled_up]
+        self._days = [date for date, is_rolled_up in state.whole_days(hours).items() if is_rolled_up]
         self._rest = {hour: done for hour, done in hours.items() if hour[0] not in self._days}
 
     @property
@@ -61,13 +64,13 @@ class StoredTables:
         wanted = self._hours if hours is None else {hour: self._hours[hour] for hour in hours if hour in self._hours}
         return self._state.read(name, wanted)
 
-    def day(self) -> Mapping[str, DataFrame]:
-        """The tables of a roll-up."""
+    def sums_of_days(self) -> Mapping[str, DataFrame]:
+        """The tables of a roll-up. `sums` and `owner_days` have dates."""
         return {
             "names": self._dictionary("names"),
             "places": self._dictionary("places"),
             "rates": self.rates.groupBy("entity", "slot").agg(F.sum("count").alias("count")),
-            "sums": self._sums,
+            "sums": self._sums("date", "entity"),
             "owner_days": self._owner_days(with_groups=True),
         }
 
@@ -93,18 +96,17 @@ class StoredTables:
     def totals(self) -> DataFrame:
         """`limit` and `quota` are the last ones of the entity."""
         places = self._dictionary("places").select(F.col("place").alias("worst_place"), F.col("names").alias("worst_names"))
-        totals = self._sums.withColumn("bucket", F.coalesce("limited_bucket", "latest_bucket"))
+        totals = self._sums("entity").withColumn("bucket", F.coalesce("limited_bucket", "latest_bucket"))
         named = totals.join(self.names.drop("entity", "client"), "bucket").join(places, "worst_place", "left")
         orders = ("bucket", "limited_bucket", "latest_bucket", "limited", "latest", "worst", "worst_place")
         return named.drop(*orders).withColumnRenamed("worst_names", "worst").cache()
 
-    @property
-    def _sums(self) -> DataFrame:
-        """One row for each entity. `limited` and `latest` order its hours with a limit, and all of its hours."""
+    def _sums(self, *by: str) -> DataFrame:
+        """One row for each entity or date and entity. `limited` and `latest` order its hours with a limit, and all hours."""
         latest = _latest()
         limited = F.when(F.col("limit").isNotNull(), latest)
         hours = self._state.read("entities", self._rest).select(
-            "entity", *_SUMMED, *_MAXIMA, "first_ms", "limit", "worst_place",
+            "date", "entity", *_SUMMED, *_MAXIMA, "first_ms", "limit", "worst_place",
             limited.alias("limited"),
             latest.alias("latest"),
             F.when(F.col("limit").isNotNull(), F.col("bucket")).alias("limited_bucket"),
@@ -112,7 +114,7 @@ class StoredTables:
         )  # fmt: skip
         return (
             self._with_days("sums", hours)
-            .groupBy("entity")
+            .groupBy(*by)
             .agg(
                 *(F.sum(name).alias(name) for name in _SUMMED),
                 *(F.max(name).alias(name) for name in (*_MAXIMA, "limited", "latest")),
@@ -126,9 +128,13 @@ class StoredTables:
 
     @cached_property
     def rates(self) -> DataFrame:
-        whole = self._state.in_whole_batches(self._rest)
-        rows = self._with_days("rates", self._state.read("rates", whole))
-        part = self._rest.keys() - whole.keys()
+        days = self._state.in_whole_roll_ups(self._days)
+        rest = {hour: done for hour, done in self._hours.items() if hour[0] not in days}
+        whole = self._state.in_whole_batches(rest)
+        rows = self._state.read("rates", whole)
+        if days:
+            rows = rows.unionByName(self._state.read_days("rates", days))
+        part = rest.keys() - whole.keys()
         return rows.unionByName(rates(HourEvents(self.table(ENTITY_MINUTES, part)))) if part else rows
 
     @cached_property

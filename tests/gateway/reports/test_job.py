@@ -94,7 +94,7 @@ def test_late_file_repeats_the_roll_up_of_its_day(spark: "SparkSession", report:
     def days(ledger: Path, period: Period) -> set[str]:
         found = refresh(spark, str(ledger), str(out), period, 24, lambda messages: None)
         assert used(found) > 0
-        return {folder.name for folder in (out / "_state" / LAYOUT).glob("day-*")}
+        return {folder.name for folder in (out / "_state" / LAYOUT).glob("days-*")}
 
     ledger, out = copytree(report.ledger, tmp_path / "ledger"), copytree(report.out, tmp_path / "out")
     first = days(ledger, Period())
@@ -165,8 +165,8 @@ def test_marks_are_merged_and_unused_folders_deleted(
     from gateway.reports.job.period import Period
 
     layout = copytree(report.out, tmp_path / "out") / "_state" / job_state.LAYOUT
-    kept = [folder.name for name in ("batch", "day") for folder in layout.glob(f"{name}-*")]
-    for name, age in (("batch-killed", job_state.UNUSED_SECONDS + 60), ("day-killed", 1e6), ("batch-running", 0)):
+    kept = [folder.name for name in ("batch", "days") for folder in layout.glob(f"{name}-*")]
+    for name, age in (("batch-killed", job_state.UNUSED_SECONDS + 60), ("days-killed", 1e6), ("batch-running", 0)):
         (layout / name).mkdir()
         os.utime(layout / name, (time.time() - age,) * 2)
     monkeypatch.setattr(job_state, "MARKS", 0)
