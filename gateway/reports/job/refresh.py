@@ -4,8 +4,10 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.reports.job.first_pass import entity_minutes
@@ -14,6 +16,10 @@ from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
+from gateway.reports.job.threads import in_threads
+
+_BATCHES_AT_ONCE: Final = 2
+"""The number of batches in memory."""
 
 
 class NothingToReportError(Exception):
@@ -50,12 +56,22 @@ def refresh(
     began = dt.datetime.now(dt.UTC)
     new_events = 0
     finished = 0
-    for batch in batches(new, batch_hours):
-        made = _aggregate(ledger, state, out, {hour: files[hour] for hour in batch})
-        done |= made
-        finished += len(batch)
-        new_events += sum(hour.events + hour.rejected for hour in made.values())
-        progress(_progress_line(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
+    reading, storing = Lock(), Lock()
+
+    def aggregate(batch: Sequence[Hour]) -> None:
+        nonlocal finished, new_events
+        with reading:
+            minutes = _Minutes.of(state, ledger, {hour: files[hour] for hour in batch})
+        with storing:
+            made = _aggregate(ledger, state, out, minutes)
+            done.update(made)
+            finished += len(batch)
+            new_events += sum(hour.events + hour.rejected for hour in made.values())
+            seconds = (dt.datetime.now(dt.UTC) - began).total_seconds()
+            progress(_progress_line(finished, len(new), batch[-1], new_events, seconds))
+
+    # The driver plans the tables of one batch while the cores read the next one.
+    in_threads(aggregate, batches(new, batch_hours), _BATCHES_AT_ONCE)
     roll_up(state, done)
     return Refreshed(
         tables=StoredTables(state, done),
@@ -87,13 +103,24 @@ def _nothing(ledger: LedgerFolder, path: str) -> str:
     )
 
 
-def _aggregate(
-    ledger: LedgerFolder, state: State, out: str, files: Mapping[Hour, frozenset[LedgerFile]]
-) -> Mapping[Hour, DoneHour]:
-    """Aggregate the lines of some hours, and mark these hours as done."""
-    batch, hours = state.begin(), sorted(files)
-    stored = state.write(batch, ENTITY_MINUTES, entity_minutes(ledger.lines(hours)))
-    made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in hours}
+@dataclass(frozen=True)
+class _Minutes:
+    """The stored `entity_minutes` of a batch, and the files of its hours."""
+
+    batch: str
+    files: Mapping[Hour, frozenset[LedgerFile]]
+    stored: DataFrame
+
+    @classmethod
+    def of(cls, state: State, ledger: LedgerFolder, files: Mapping[Hour, frozenset[LedgerFile]]) -> "_Minutes":
+        batch = state.begin()
+        return cls(batch, files, state.write(batch, ENTITY_MINUTES, entity_minutes(ledger.lines(sorted(files)))))
+
+
+def _aggregate(ledger: LedgerFolder, state: State, out: str, minutes: _Minutes) -> Mapping[Hour, DoneHour]:
+    """Make the other tables of a batch, and mark its hours as done."""
+    batch, files, stored = minutes.batch, minutes.files, minutes.stored
+    made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in files}
     counts = stored.where(F.col("date").isNotNull()).groupBy(*HOUR)
     rows = counts.agg(
         F.sum("lines").alias("lines"),
@@ -115,10 +142,10 @@ def _aggregate(
     return made
 
 
-def _progress_line(finished: int, new: Sequence[Hour], events: int, seconds: float) -> str:
-    left = seconds / finished * (len(new) - finished)
+def _progress_line(finished: int, new: int, last: Hour, events: int, seconds: float) -> str:
+    left = seconds / finished * (new - finished)
     return (
-        f"up to {shown(new[finished - 1])}: {finished} of {len(new)} hours, {events:,} events, "
+        f"up to {shown(last)}: {finished} of {new} hours, {events:,} events, "
         f"{events / max(seconds, 0.001):,.0f} events/s, about {left:.0f} s left"
     )
 

@@ -26,7 +26,7 @@ _ALWAYS = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     # It would check each line twice: once for the rows that the line becomes, and once before.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
-    # A batch needs 92 generated classes, and roll-ups and reports have others. With 100, each batch compiled its own again.
+    # A batch needs 92 generated classes, and roll-ups and reports have others. Spark's default of 100 keeps too few.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # With more groups than 128, Spark sorts all rows before it collects lists, instead of hashing them.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",

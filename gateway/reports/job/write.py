@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.reports.job.hadoop import HadoopFolder
 from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells, csv_line
+from gateway.reports.job.threads import in_threads
 from gateway.reports.report import Report, Tables
 
 FOR_PAGE = 20_000
@@ -59,42 +59,19 @@ def write_reports(
         progress(f"{report.name}: {count:,} rows")
         return MadeReport(report, written.columns, first, count)
 
+    first = [report for report in reports if few_rows is None or report.many_rows]
+    made = in_threads(make, first, _AT_ONCE)
     if few_rows is None:
-        made = _at_once(make, reports)
-    else:
-        made = _at_once(make, [report for report in reports if report.many_rows])
-        # A plan takes the settings of its time, so no report may run while they change.
-        for key, value in few_rows.items():
-            spark.conf.set(key, value)
-        made |= _at_once(make, [report for report in reports if not report.many_rows])
-    return [made[report.name] for report in reports]
+        return made
+    # A plan takes the settings of its time, so no report may run while they change.
+    for key, value in few_rows.items():
+        spark.conf.set(key, value)
+    others = in_threads(make, [report for report in reports if not report.many_rows], _AT_ONCE)
+    by_name = {each.report.name: each for each in (*made, *others)}
+    return [by_name[report.name] for report in reports]
 
 
 def _write_csv(spark: SparkSession, folder: str, name: str, csv_lines: Sequence[str]) -> None:
     """Write a CSV file that the driver has in memory. A Spark job for it would take a third of a CPU second."""
     HadoopFolder(spark, folder).delete(name)
     HadoopFolder(spark, f"{folder}/{name}").write("part-00000.csv", "".join(f"{line}\n" for line in csv_lines))
-
-
-def _at_once(make: Callable[[Report], MadeReport], reports: Sequence[Report]) -> dict[str, MadeReport]:
-    """Build the reports in several threads. They must be Spark's own threads, which release their connections to Java."""
-    made: dict[str, MadeReport] = {}
-    failed: list[BaseException] = []
-    left = list(reports)
-
-    def work() -> None:
-        while left and not failed:
-            report = left.pop(0)
-            try:
-                made[report.name] = make(report)
-            except BaseException as error:  # raised again below
-                failed.append(error)
-
-    threads = [InheritableThread(target=work) for _ in range(_AT_ONCE)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-    return made
