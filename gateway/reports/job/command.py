@@ -155,6 +155,7 @@ def submitted() -> bool:
 
 def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | None") -> int:
     from gateway.reports import all_reports
+    from gateway.reports.job.class_archive import class_archive
     from gateway.reports.job.hadoop import HadoopFolder
     from gateway.reports.job.overview import overview
     from gateway.reports.job.page import page
@@ -192,7 +193,15 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
     try:
         period = Period(options.first, options.last)
         total, new = ledger_bytes(options.events, options.out, period)
-        spark = spark_session(options.master, options.memory, skip_unreadable=options.skip_unreadable, total=total, new=new)
+        archive = class_archive(options.out, worth=BRIEF_BYTES <= total < sys.maxsize)
+        spark = spark_session(
+            options.master,
+            options.memory,
+            skip_unreadable=options.skip_unreadable,
+            total=total,
+            new=new,
+            java=archive.options if archive else "",
+        )
     except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
         how = "the options of spark-submit" if submitted() else f"--master {options.master} and --memory {options.memory}"
         errors.print(f"weir report: Spark does not start with {how}: {(str(error) or repr(error)).splitlines()[0]}")
@@ -223,6 +232,9 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
         return FAILED
     finally:
         spark.stop()
+    if archive is not None and archive.is_due:
+        progress("storing Java's classes, so that the next runs start faster")
+        archive.store()
     seconds = (dt.datetime.now(dt.UTC) - began).total_seconds()
     read = f"{counted(found.new_events, 'event', 'events')} of {counted(found.new_hours, 'hour', 'hours')} read"
     progress(f"{read}, {found.rejected:,} bad lines, {seconds:.0f} s in total")

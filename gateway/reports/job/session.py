@@ -108,11 +108,12 @@ def _files_of(mark: Path) -> Iterable[Sequence[object]]:
 
 
 def spark_session(
-    master: str, memory: str, *, skip_unreadable: bool, total: int = sys.maxsize, new: int = sys.maxsize
+    master: str, memory: str, *, skip_unreadable: bool, total: int = sys.maxsize, new: int = sys.maxsize, java: str = ""
 ) -> SparkSession:
     """The Spark session. `memory` is the driver's heap; in local mode the driver does all the work.
 
     `total` and `new` are `ledger_bytes`: a small ledger and a short run get settings with less start-up work.
+    `java` are more options of Java.
     """
     builder = SparkSession.builder.appName("weir report")
     settings = dict(_ALWAYS)
@@ -122,7 +123,7 @@ def spark_session(
         if _is_local(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no warning if the host name resolves to a loopback address
         builder = builder.master(master)
-        settings |= own_settings(master, memory, total, new)
+        settings |= own_settings(master, memory, total, new, java)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
@@ -130,13 +131,13 @@ def spark_session(
     return spark
 
 
-def own_settings(master: str, memory: str, total: int, new: int) -> dict[str, str]:
+def own_settings(master: str, memory: str, total: int, new: int, java: str = "") -> dict[str, str]:
     """The settings of a session that `weir report` starts itself."""
     small = total < SMALL_BYTES
-    java = _SMALL_JAVA if small else f"{_JAVA} {_FIRST_COMPILER}" if new < BRIEF_BYTES else _JAVA
+    compiler = _SMALL_JAVA if small else f"{_JAVA} {_FIRST_COMPILER}" if new < BRIEF_BYTES else _JAVA
     driver = {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"{java} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{compiler} -Dlog4j2.configurationFile={_QUIET.as_uri()} {java}",
     }
     if jars := first_jars():
         driver["spark.driver.extraClassPath"] = jars
