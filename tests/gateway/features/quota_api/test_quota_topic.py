@@ -175,8 +175,8 @@ async def test_change_before_topic_is_read_ignores_copy():
     assert after == table(topic).quotas == {ALICE: {"a": 9.0, "b": 3.0}}
 
 
-async def asked(topic, meanwhile):
-    """Set `RATE` for alice through a gateway whose copy has it already. `meanwhile` is called just before.
+async def asked(topic, meanwhile, wanted=RATE):
+    """Set quotas of alice through a gateway whose copy has `RATE` for her. `meanwhile` is called just before.
 
     Returns the error code, and the quotas of the gateway after the answer.
     """
@@ -187,7 +187,7 @@ async def asked(topic, meanwhile):
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in (admin, store)]
         await meanwhile(store)
-        entry = AlterEntry((EntityPart("user", "alice"),), tuple(Op(*each) for each in RATE.items()))
+        entry = AlterEntry((EntityPart("user", "alice"),), tuple(Op(*each) for each in wanted.items()))
         task = queue.alter(AlterRequest((entry,), validate_only=False), "root", done.set)
         await done.wait()
         for each in tasks:
@@ -208,6 +208,20 @@ async def test_quota_that_another_gateway_removed_is_set_again(starts):
 
     assert await asked(topic, remove) == (0, [RATE])
     assert table(topic).quotas == {ALICE: RATE}
+
+
+async def test_change_keeps_other_limit_that_another_gateway_has_just_set():
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+    fetches = {"consumer_byte_rate": 5e6}
+
+    async def set_other_limit(store):
+        await store._whole.wait()
+        put(topic, *changes({ALICE: RATE}, {ALICE: RATE | fetches}), wakes=False)
+
+    code, (shown,) = await asked(topic, set_other_limit, OTHER)
+    assert (code, shown) == (0, OTHER | fetches)
+    assert table(topic).quotas == {ALICE: OTHER | fetches}
 
 
 async def test_change_fails_while_the_end_of_the_topic_is_unknown():
