@@ -64,6 +64,12 @@ def test_leak_of_three_percent_an_hour_is_a_problem():
     assert memory_problems(slopes) == [f"worker 0 (1) grows by {slopes[0].percent_per_hour:.2f} % an hour"]
 
 
+def test_anonymous_memory_counts_in_place_of_pss():
+    flat = [replace(seen, processes=[replace(seen.processes[0], anonymous=90 * MIB)]) for seen in samples(3.0)]
+    (slope,) = memory_slopes(flat, WARM_UP)
+    assert (slope.mean_mib, slope.percent_per_hour) == (90.0, 0.0)
+
+
 def test_replaced_worker_begins_anew():
     later = [replace(one, at=one.at + 2 * HOUR) for one in samples(0.0, HOUR, pid=2)]
     assert [(slope.pid, slope.minutes > 20) for slope in memory_slopes(samples(0.0) + later, WARM_UP)] == [(1, True), (2, True)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from loadtest.scenarios.soak.journal import Fate, Sent
 from loadtest.scenarios.soak.observation import Counters, Observed, series
-from loadtest.scenarios.soak.process_samples import CLIENT, DEAD, LISTENING, OTHER, UPSTREAM
+from loadtest.scenarios.soak.process_samples import CLIENT, DEAD, LISTENING, OTHER, UPSTREAM, ProcessSample
 from loadtest.scenarios.soak.visitor import CALM
 from protocol.cursor import LENGTH_BYTES
 
@@ -40,14 +40,15 @@ class Slope:
 
 
 def memory_slopes(samples: Sequence[Observed], warm_up: float) -> list[Slope]:
-    """The slope of each process's PSS. The first `warm_up` seconds of the run and of each process do not count."""
-    series: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    """The slope of each process's anonymous memory, or of its PSS. The first `warm_up` seconds of each process do not count."""
+    lives: dict[tuple[str, int], list[tuple[float, ProcessSample]]] = {}
     for seen in samples:
         for one in seen.processes:
-            series.setdefault((one.role, one.pid), []).append((seen.at, one.pss))
+            lives.setdefault((one.role, one.pid), []).append((seen.at, one))
     found = []
-    for (role, pid), points in series.items():
-        counted = [(at, pss) for at, pss in points if at >= points[0][0] + warm_up]
+    for (role, pid), life in lives.items():
+        warm = [(at, one) for at, one in life if at >= life[0][0] + warm_up]
+        counted = [(at, one.anonymous) for at, one in warm if one.anonymous] or [(at, one.pss) for at, one in warm]
         if counted and counted[-1][0] - counted[0][0] >= LEAST_MINUTES * 60:
             found.append(_slope(role, pid, counted))
     return found

@@ -26,13 +26,16 @@ class TcpSocket:
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """Memory is in bytes, `cpu` in seconds. `descriptors` counts them by kind."""
+    """`anonymous` is the process's own memory in bytes, 0 if unknown. PSS has a share of the libraries' pages as well, which
+    changes with the other Python processes of the machine. `cpu` is in seconds; `descriptors` counts them by kind.
+    """
 
     role: str
     pid: int
     pss: int
     cpu: float
     descriptors: dict[str, int]
+    anonymous: int = 0
 
 
 def tcp_sockets() -> dict[str, TcpSocket]:
@@ -84,7 +87,7 @@ def sample(role: str, pid: int, clients: Collection[int], brokers: Collection[in
     memory = dict(_kib(line) for line in (directory / "smaps_rollup").read_text().splitlines()[1:])
     stat = (directory / "stat").read_text().rpartition(")")[2].split()
     cpu = (int(stat[11]) + int(stat[12])) / 100
-    return ProcessSample(role, pid, memory["Pss"], cpu, dict(kinds))
+    return ProcessSample(role, pid, memory["Pss"], cpu, dict(kinds), memory["Pss_Anon"])
 
 
 def _kib(line: str) -> tuple[str, int]:

@@ -99,6 +99,7 @@ def chart(samples: Sequence[Observed], events: Sequence[tuple[float, str]]) -> s
     drawing = Drawing(_WIDTH, _TOP + len(panels) * (_PANEL + _GAP), "Memory and descriptors over the soak", _LEFT)
     first, last = samples[0].at, max(samples[-1].at, samples[0].at + 60)
     right = _WIDTH - _RIGHT
+    anonymous = all(one.anonymous for seen in samples for one in seen.processes)
 
     def x(at: float) -> float:
         return _LEFT + (at - first) / (last - first) * (right - _LEFT)
@@ -111,7 +112,9 @@ def chart(samples: Sequence[Observed], events: Sequence[tuple[float, str]]) -> s
         for seen in samples:
             for one in seen.processes:
                 if one.role == role:
-                    value = one.pss / 2**20 if unit == "memory in MiB" else float(sum(one.descriptors.values()))
+                    value = (
+                        (one.anonymous or one.pss) / 2**20 if unit == "memory in MiB" else float(sum(one.descriptors.values()))
+                    )
                     lives.setdefault(one.pid, []).append((seen.at, value))
         highest = max((value for life in lives.values() for _, value in life), default=1.0) * 1.1 or 1.0
         for line in range(_LINES):
