@@ -112,9 +112,8 @@ def chart(samples: Sequence[Observed], events: Sequence[tuple[float, str]]) -> s
         for seen in samples:
             for one in seen.processes:
                 if one.role == role:
-                    value = (
-                        (one.anonymous or one.pss) / 2**20 if unit == "memory in MiB" else float(sum(one.descriptors.values()))
-                    )
+                    memory = (one.anonymous if anonymous else one.pss) / 2**20
+                    value = memory if unit == "memory in MiB" else float(sum(one.descriptors.values()))
                     lives.setdefault(one.pid, []).append((seen.at, value))
         highest = max((value for life in lives.values() for _, value in life), default=1.0) * 1.1 or 1.0
         for line in range(_LINES):
