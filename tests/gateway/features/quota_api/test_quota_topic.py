@@ -210,7 +210,7 @@ async def test_quota_that_another_gateway_removed_is_set_again(starts):
     assert table(topic).quotas == {ALICE: RATE}
 
 
-async def test_change_keeps_other_limit_that_another_gateway_has_just_set():
+async def test_change_keeps_other_limit_that_a_peer_has_just_set():
     topic = KeptTopic()
     put(topic, *changes({}, {ALICE: RATE}), settled())
     fetches = {"consumer_byte_rate": 5e6}
