@@ -4,13 +4,16 @@ import argparse
 import json
 import signal
 import sys
+import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from loadtest.bench import report
+from loadtest.bench import latency_report, report
+from loadtest.bench.latency import LATENCY_WAYS, measure_latency
 from loadtest.bench.proxies import WAYS, Tls, Way, WeirBefore
 from loadtest.bench.rounds import (
     CONNECT,
@@ -23,7 +26,6 @@ from loadtest.bench.rounds import (
     Samples,
     broker,
     measure,
-    measure_latency,
     null_broker,
     started,
     warm_up,
@@ -35,7 +37,9 @@ from loadtest.testkit.paths import RESULTS, RUN
 
 _TURN = 1.0
 _LATENCY_TURN = 2.0
+_LATENCY_ROUNDS = 12
 TLS_WAYS = ("weir", "haproxy", "haproxy-64k")
+_CPU_WAYS = tuple(name for name in WAYS if name not in {"weir-before", "weir-watched"})
 
 
 def _options() -> argparse.Namespace:
@@ -53,11 +57,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--connect", action="store_true", help="measure only new connections, with one Produce of 100 bytes on each"
     )
+    parser.add_argument(
+        "--latency",
+        action="store_true",
+        help="measure only latency, in an open loop at 20, 50 and 80 %% of one processor (needs two, and a quiet machine)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=_LATENCY_ROUNDS, help="rounds of a latency measurement (default: %(default)s)"
+    )
     parser.add_argument("--tls", action="store_true", help="clients connect with TLS, and the proxy terminates it")
     parser.add_argument(
         "--null-broker",
         action="store_true",
-        help="use a process that answers at once instead of Kafka, to measure the proxies alone (no Fetch, no latency)",
+        help="use a process that answers at once instead of Kafka, to measure the proxies alone (no Fetch)",
     )
     parser.add_argument("--baseline", type=Path, help="checkout of another commit to compare with, as weir-before")
     parser.add_argument(
@@ -68,7 +80,7 @@ def _options() -> argparse.Namespace:
         options.sizes = tuple(int(size) for size in options.sizes.split(","))
     except ValueError:
         parser.error(f"--sizes {options.sizes}: give numbers of bytes, such as 100,16384")
-    ways = TLS_WAYS if options.tls else tuple(name for name in WAYS if name != "weir-before")
+    ways = LATENCY_WAYS if options.latency else TLS_WAYS if options.tls else _CPU_WAYS
     if options.baseline is not None:
         WeirBefore.checkout = options.baseline.resolve()
     options.proxies = tuple(options.proxies.split(",")) if options.proxies else ways
@@ -79,9 +91,12 @@ def _options() -> argparse.Namespace:
     unknown = [name for name in options.proxies if name not in WAYS]
     if unknown:
         parser.error(f"--proxies {', '.join(unknown)}: unknown; choose from {', '.join(WAYS)}")
-    if options.tls and options.null_broker:
-        parser.error("--tls and --null-broker can't be combined: choose one")
-    options.full = not options.connect and set(options.sizes) == set(SIZES) and set(options.proxies) >= set(ways)
+    if options.tls + options.null_broker + options.latency > 1:
+        parser.error("--tls, --null-broker and --latency can't be combined: choose one")
+    if options.latency and "direct" not in options.proxies:
+        parser.error("--proxies: add direct, because --latency compares each proxy with no proxy")
+    partial = options.connect or options.latency or set(options.sizes) != set(SIZES)
+    options.full = not partial and set(options.proxies) >= set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
     return options
@@ -100,11 +115,12 @@ def main() -> int:
     new_connections = Cell(CONNECT, 100, 8, 1)
     cells = [new_connections] if options.connect else [*cells, new_connections] if options.full else cells
     try:
+        if options.latency:
+            return _latency(console, options.proxies, options.rounds, options.out)
         if options.null_broker:
             measured = _measure_without_kafka(console, options.proxies, cells, rounds)
         else:
-            latency = options.full and not options.tls
-            measured = _measure(console, options.proxies, cells, rounds, latency=latency, tls=options.tls)
+            measured = _measure(console, options.proxies, cells, rounds, tls=options.tls)
     except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:
         console.print(f"bench: {error}", markup=False)
         return 1
@@ -116,18 +132,42 @@ def main() -> int:
     for name, why in measured.absent.items():
         console.print(f"{name}: {why}", markup=False)
     if options.out is not None:
-        day = datetime.now(UTC).date().isoformat()
-        options.out.mkdir(parents=True, exist_ok=True)
         kind = "-tls" if options.tls else "-null-broker" if options.null_broker else ""
-        summary, samples = options.out / f"{day}-bench{kind}.md", RUN / f"{day}-bench{kind}.json"
-        RUN.mkdir(exist_ok=True)
-        summary.write_text(report.markdown(measured, grids, rounds, _TURN, day))
-        samples.write_text(json.dumps(report.raw(measured), indent=1) + "\n")
-        console.print(f"written: {summary}, and every sample: {samples}", markup=False)
+        text = report.markdown(measured, grids, rounds, _TURN, _today())
+        _write(console, options.out, f"bench{kind}", text, report.raw(measured))
     return 0
 
 
-def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int, *, latency: bool, tls: bool) -> Measured:
+def _latency(console: Console, names: tuple[str, ...], rounds: int, out: Path | None) -> int:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as directory:
+        results, absent = measure_latency(
+            names, Path(directory), rounds, _LATENCY_TURN, lambda line: console.print(line, markup=False)
+        )
+    grids = latency_report.grids(results)
+    for grid in grids:
+        console.print(grid.rich())
+    for name, why in absent.items():
+        console.print(f"{name}: {why}", markup=False)
+    if out is not None:
+        text = latency_report.markdown(results, absent, grids, rounds, _LATENCY_TURN, _today())
+        _write(console, out, "latency", text, latency_report.raw(results))
+    return 0
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _write(console: Console, out: Path, name: str, text: str, raw: dict[str, Any]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    RUN.mkdir(exist_ok=True)
+    summary, samples = out / f"{_today()}-{name}.md", RUN / f"{_today()}-{name}.json"
+    summary.write_text(text)
+    samples.write_text(json.dumps(raw, indent=1) + "\n")
+    console.print(f"written: {summary}, and every sample: {samples}", markup=False)
+
+
+def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int, *, tls: bool) -> Measured:
     console.print("bench: starting Kafka ...")
     with ExitStack() as stack:
         cluster, directory = stack.enter_context(broker())
@@ -140,8 +180,7 @@ def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds
         warm_up(cluster.bootstrap_servers, sizes)
         warm_up_ways(ways, sizes)
         results = _rounds(console, ways, cells, rounds)
-        latencies = measure_latency(ways, rounds, _LATENCY_TURN) if latency else {}
-    return Measured(list(ways), absent, results, latencies, tls)
+    return Measured(list(ways), absent, results, tls)
 
 
 def _measure_without_kafka(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int) -> Measured:
@@ -150,7 +189,7 @@ def _measure_without_kafka(console: Console, names: tuple[str, ...], cells: list
         ways, absent = stack.enter_context(started(names, address, directory))
         console.print(f"bench: with a null broker; {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
         results = _rounds(console, ways, cells, rounds)
-    return Measured(list(ways), absent, results, {}, null_broker=True)
+    return Measured(list(ways), absent, results, null_broker=True)
 
 
 def _rounds(console: Console, ways: dict[str, Way], cells: list[Cell], rounds: int) -> dict[Cell, Samples]:

@@ -7,9 +7,7 @@ It prints one JSON object. It reads the CPU clocks of the given processes at the
 
 import asyncio
 import json
-import socket
 import ssl
-import statistics
 import struct
 import sys
 import time
@@ -21,7 +19,6 @@ import uvloop
 from loadtest.bench.frames import Load, fetch_load, produce_load
 
 _BUFFER_BYTES = 256 * 1024
-_PATIENCE_SECONDS = 20.0
 
 
 class LoadError(RuntimeError):
@@ -33,8 +30,8 @@ class Job:
     """A load. `size` is the size of a Produce's batch or of a Fetch's response, in bytes.
 
     `saturate` keeps `depth` requests in flight on each connection. `connect` opens a connection for each request, and keeps
-    `connections` of them open. `pace` sends `rate` requests a second on one connection, one at a time. The CPU time is the sum
-    of the processes `pids`. With `ca`, a PEM file, connections use TLS and verify the certificate.
+    `connections` of them open. The CPU time is the sum of the processes `pids`. With `ca`, a PEM file, connections use TLS and
+    verify the certificate.
     """
 
     address: str
@@ -42,10 +39,9 @@ class Job:
     partitions: int
     size: int
     api: Literal["produce", "fetch"] = "produce"
-    mode: Literal["saturate", "connect", "pace"] = "saturate"
+    mode: Literal["saturate", "connect"] = "saturate"
     connections: int = 1
     depth: int = 1
-    rate: float = 0.0
     seconds: float = 1.0
     warmup: float = 0.3
     pids: tuple[int, ...] = ()
@@ -64,15 +60,6 @@ class Saturated:
     requests: int
     seconds: float
     cpu: float
-
-
-@dataclass(frozen=True)
-class Paced:
-    """Latencies in microseconds."""
-
-    requests: int
-    p50: float
-    p99: float
 
 
 def cpu_seconds(pids: tuple[int, ...]) -> float:
@@ -159,7 +146,7 @@ async def saturate(job: Job) -> Saturated:
     """Run closed loops, and measure after the warm-up. Raises `LoadError`, `OSError`."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
-    host, port = _address(job.address)
+    host, port = host_and_port(job.address)
     tls = ssl.create_default_context(cafile=job.ca) if job.ca else None
     connections = []
     for index in range(job.connections):
@@ -190,7 +177,7 @@ async def saturate(job: Job) -> Saturated:
 async def connect(job: Job) -> Saturated:
     """Open, use and close connections, one request on each. Raises `LoadError`, `OSError`."""
     tls = ssl.create_default_context(cafile=job.ca) if job.ca else None
-    host, port = _address(job.address)
+    host, port = host_and_port(job.address)
     answered = 0
 
     async def visits(index: int) -> None:
@@ -222,41 +209,7 @@ async def connect(job: Job) -> Saturated:
     return Saturated(after - before, ended - began, cpu_after - cpu)
 
 
-def pace(job: Job) -> Paced:
-    """Send at a steady rate, one request at a time, and measure each response time. Raises `LoadError`, `OSError`."""
-    load = job.load(0)
-    latencies: list[float] = []
-    with socket.create_connection(_address(job.address), timeout=_PATIENCE_SECONDS) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        due = time.perf_counter()
-        measure_from, end = due + job.warmup, due + job.warmup + job.seconds
-        while due < end:
-            time.sleep(max(0.0, due - time.perf_counter()))
-            began = time.perf_counter()
-            connection.sendall(load.frames[0])
-            answer = _receive(connection, 4)
-            answer += _receive(connection, int.from_bytes(answer, "big"))
-            if began >= measure_from:
-                latencies.append(time.perf_counter() - began)
-            error = answer[load.expected_at : load.expected_at + len(load.expected)]
-            if error != load.expected:
-                raise LoadError(f"error {error.hex()}: {answer[:100].hex()}")
-            due += 1 / job.rate
-    percentiles = statistics.quantiles(latencies, n=100)
-    return Paced(len(latencies), percentiles[49] * 1e6, percentiles[98] * 1e6)
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    received = bytearray()
-    while len(received) < count:
-        chunk = connection.recv(count - len(received))
-        if not chunk:
-            raise LoadError(f"the connection was closed after {len(received)} of {count} bytes")
-        received += chunk
-    return bytes(received)
-
-
-def _address(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     return host, int(port)
 
@@ -266,7 +219,7 @@ def main() -> None:
     fields = json.loads(sys.argv[1])
     job = Job(**{**fields, "pids": tuple(fields["pids"])})
     try:
-        result = pace(job) if job.mode == "pace" else uvloop.run(saturate(job) if job.mode == "saturate" else connect(job))
+        result = uvloop.run(saturate(job) if job.mode == "saturate" else connect(job))
     except (LoadError, OSError, asyncio.IncompleteReadError) as error:
         sys.exit(f"{job.address}: {error}")
     print(json.dumps(asdict(result)))

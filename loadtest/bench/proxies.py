@@ -56,6 +56,8 @@ class Way(ABC):
     about: ClassVar[str]
     address: str
     pids: tuple[int, ...] = ()
+    visits: tuple[str, ...] = ()
+    """URLs that the load of a latency measurement requests once a second."""
 
     def __init__(self, tls: Tls | None = None) -> None:
         self.tls = tls
@@ -132,6 +134,21 @@ class WeirBefore(Weir):
         """The checkout's compiled build if there is one, else the checkout itself."""
         build = cls.checkout / BUILD.relative_to(CHECKOUT)
         return build if build.is_dir() else cls.checkout
+
+
+class WeirWatched(Weir):
+    """Weir with its ledger, and with visits to its pages by the load, to measure their effect on latency."""
+
+    about = "the same with the ledger, a viewer of the live page, and /metrics and the page requested every second"
+
+    def sections(self, directory: Path) -> dict[str, Any]:
+        return {"ledger": {"path": str(directory / "ledger")}}
+
+    def start(self, broker: str, directory: Path) -> None:
+        """Raises `GatewayError`."""
+        super().start(broker, directory)
+        assert self._gateway is not None
+        self.visits = tuple(f"{self._gateway.admin}{page}" for page in ("/", "/metrics", "/api/quotas", "/api/stream"))
 
 
 class WeirObserved(Weir):
@@ -311,6 +328,7 @@ WAYS: dict[str, type[Way]] = {
     "weir": Weir,
     "weir-before": WeirBefore,
     "weir-observed": WeirObserved,
+    "weir-watched": WeirWatched,
     "weir-group": WeirGroup,
     "weir-tree": WeirTree,
     "haproxy": HAProxy,

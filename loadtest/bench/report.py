@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
-from loadtest.bench.generator import Paced, Saturated
+from loadtest.bench.generator import Saturated
 from loadtest.bench.proxies import WAYS
-from loadtest.bench.rounds import CONNECT, PACED_RATE, PACED_SIZE, Cell, Measured, Samples
+from loadtest.bench.rounds import CONNECT, Cell, Measured, Samples
 
 BASE = "haproxy"
 PLAIN = "weir"
@@ -110,8 +110,6 @@ def grids(measured: Measured) -> list[Grid]:
         )
         if BASE in proxies:
             found.append(_ratios(connect, proxies, "Proxy CPU per new connection with one Produce, as a multiple of HAProxy's"))
-    if measured.latencies and "direct" in measured.latencies:
-        found.append(_latency(measured.latencies))
     return found
 
 
@@ -175,20 +173,6 @@ def _throughput(cells: dict[Cell, Samples], ways: Sequence[str]) -> Grid:
     return Grid(title, ("load", *ways), rows)
 
 
-def _latency(latencies: dict[str, list[Paced]]) -> Grid:
-    direct = latencies["direct"]
-    rows: list[tuple[str, ...]] = []
-    for name, taken in latencies.items():
-        p50 = statistics.median(sample.p50 for sample in taken)
-        p99 = statistics.median(sample.p99 for sample in taken)
-        added50 = statistics.median(mine.p50 - other.p50 for mine, other in zip(taken, direct, strict=True))
-        added99 = statistics.median(mine.p99 - other.p99 for mine, other in zip(taken, direct, strict=True))
-        added = (f"+{added50:.0f}", f"{added99:+.0f}") if name != "direct" else ("", "")
-        rows.append((name, f"{p50:.0f}", f"{p99:.0f}", *added))
-    title = f"Latency of a {size_name(PACED_SIZE)} Produce at {PACED_RATE:.0f}/s on one connection, us"
-    return Grid(title, ("way", "p50", "p99", "added p50", "added p99"), rows)
-
-
 def _spread(ratios: Sequence[float]) -> str:
     """The median and the middle half of the rounds."""
     if len(ratios) < 4:
@@ -227,5 +211,4 @@ def raw(measured: Measured) -> dict[str, Any]:
             {**asdict(cell), "samples": {name: [asdict(sample) for sample in taken] for name, taken in samples.items()}}
             for cell, samples in measured.cells.items()
         ],
-        "latencies": {name: [asdict(sample) for sample in taken] for name, taken in measured.latencies.items()},
     }

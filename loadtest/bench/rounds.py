@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from loadtest.bench.generator import Job, Paced, Saturated
+from loadtest.bench.generator import Job, Saturated
 from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Tls, Way, wait_listening
 from loadtest.testkit.gateway_process import HOST
 from loadtest.testkit.kafka import KafkaCluster, free_port, run_tool, spawn, stop
@@ -24,7 +24,6 @@ DEPTHS = (1, 5)
 
 SIZES = (100, 1024, 16 * 1024, 1024 * 1024)
 FETCH_BYTES = 1024 * 1024
-PACED_SIZE, PACED_RATE = 1024, 250.0
 
 _LARGE = 256 * 1024
 _ROOMY = 8 * 1024**3
@@ -62,7 +61,6 @@ class Measured:
     ways: list[str]
     absent: dict[str, str]
     cells: dict[Cell, Samples]
-    latencies: dict[str, list[Paced]]
     tls: bool = False
     null_broker: bool = False
 
@@ -121,27 +119,14 @@ def started(
             way.stop()
 
 
-def run(job: Job) -> Saturated | Paced:
+def saturated(job: Job) -> Saturated:
     """Run a generator to its end. Raises `RuntimeError` with its message."""
     command = [sys.executable, "-m", "loadtest.bench.generator", json.dumps(asdict(job))]
     process = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     output, errors = process.communicate(timeout=_PATIENCE_SECONDS)
     if process.returncode:
         raise RuntimeError(f"the load generator failed: {errors.strip()}")
-    fields = json.loads(output)
-    return Paced(**fields) if job.mode == "pace" else Saturated(**fields)
-
-
-def saturated(job: Job) -> Saturated:
-    result = run(job)
-    assert isinstance(result, Saturated)
-    return result
-
-
-def paced(job: Job) -> Paced:
-    result = run(job)
-    assert isinstance(result, Paced)
-    return result
+    return Saturated(**json.loads(output))
 
 
 def warm_up(address: str, sizes: Sequence[int]) -> None:
@@ -168,24 +153,14 @@ def measure(
     for cell in cells:
         samples: Samples = {name: [] for name in ways}
         for number in range(rounds):
-            for name in _order(list(ways), number):
+            for name in in_turns(list(ways), number):
                 samples[name].append(saturated(_job(ways[name], cell, turn)))
         results[cell] = samples
         report(cell, samples)
     return results
 
 
-def measure_latency(ways: Mapping[str, Way], rounds: int, turn: float) -> dict[str, list[Paced]]:
-    """Measure the latency at low load: one connection, one small request at a time, at a steady rate."""
-    latencies: dict[str, list[Paced]] = {name: [] for name in ways}
-    for number in range(rounds):
-        for name in _order(list(ways), number):
-            job = Job(ways[name].address, PRODUCE_TOPIC, 1, PACED_SIZE, mode="pace", rate=PACED_RATE, seconds=turn)
-            latencies[name].append(paced(job))
-    return latencies
-
-
-def _order(names: list[str], number: int) -> list[str]:
+def in_turns(names: list[str], number: int) -> list[str]:
     """Every other round runs backwards, so that no way always follows the same one."""
     return names if number % 2 == 0 else names[::-1]
 

@@ -23,7 +23,7 @@ def test_slow_round_is_slow_for_both() -> None:
 
 def test_table_shows_median_of_ratios() -> None:
     cell = Cell("produce", 100, 8, 1)
-    by_size, by_load, *_ = grids(Measured(["weir", "haproxy"], {}, {cell: SAMPLES}, {}))
+    by_size, by_load, *_ = grids(Measured(["weir", "haproxy"], {}, {cell: SAMPLES}))
     assert by_size.rows == [("100 B", "1.50", "1")]
     assert by_load.rows == [("100 B, 8 connections, depth 1", "1.50", "1")]
     assert by_size.markdown().splitlines()[-1] == "| 100 B | 1.50 | 1 |"
@@ -36,5 +36,5 @@ def test_sizes_have_names() -> None:
 def test_costs_of_settings_have_their_own_table() -> None:
     cell = Cell("produce", 100, 8, 1)
     samples = {**SAMPLES, "weir-observed": [sample(0.18 * SLOW_ROUND), sample(0.15 * QUICK_ROUND), sample(0.33)]}
-    *_, cost, _absolute, _throughput = grids(Measured(["weir", "weir-observed", "haproxy"], {}, {cell: samples}, {}))
+    *_, cost, _absolute, _throughput = grids(Measured(["weir", "weir-observed", "haproxy"], {}, {cell: samples}))
     assert (cost.rows, "Other settings" in cost.title) == ([("100 B", "1.10")], True)

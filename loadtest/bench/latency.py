@@ -1,0 +1,151 @@
+"""Latency that proxies add, in an open loop at shares of one processor: rounds, and the arithmetic of their figures."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from loadtest.bench.open_loop import Floats, OpenLoop, OpenSample
+from loadtest.bench.proxies import Way
+from loadtest.bench.rounds import PRODUCE_TOPIC, in_turns, started
+from loadtest.testkit.kafka import free_port, spawn
+
+SHARES = (0.2, 0.5, 0.8)
+"""Loads, as the share of one processor that the dearest proxy takes."""
+
+LATENCY_WAYS = ("direct", "weir", "weir-watched", "haproxy")
+LATENCY_SIZE = 100
+BASE, QUIET, WATCHED = "haproxy", "weir", "weir-watched"
+FIELDS = ("p50", "p99", "p999")
+
+_CALIBRATION_RATE = 4_000.0
+_CALIBRATION_STEPS = 3
+_PATIENCE_SECONDS = 120.0
+_RESAMPLES = 2_000
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class Level:
+    """A load: a share of one processor, and the requests per second that cause it."""
+
+    share: float
+    rate: float
+
+
+OpenSamples = dict[str, list[OpenSample]]
+"""The samples of each way. The n-th sample belongs to the n-th round."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its interval of 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f}-{self.high:.2f})"
+
+
+def values(samples: OpenSamples, way: str, field: str) -> Floats:
+    return np.array([getattr(sample, field) for sample in samples[way]])
+
+
+def added(samples: OpenSamples, way: str, field: str) -> Floats:
+    """The microseconds above the direct connection of the same round."""
+    return values(samples, way, field) - values(samples, "direct", field)
+
+
+def ratio(numerator: Floats, denominator: Floats) -> Estimate:
+    """The ratio of two medians over rounds. A bootstrap draws whole rounds, so that both sides have the same rounds."""
+
+    def of(rounds: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> Floats:
+        found: Floats = np.median(numerator[rounds], axis=-1) / np.median(denominator[rounds], axis=-1)
+        return found
+
+    count = len(numerator)
+    drawn = np.random.default_rng(_SEED).integers(count, size=(_RESAMPLES, count))
+    low, high = np.percentile(of(drawn), (2.5, 97.5))
+    return Estimate(float(of(np.arange(count))), float(low), float(high))
+
+
+class Laboratory:
+    """Runs the load on one processor and the proxies on the other. Raises `RuntimeError` on a machine with one processor."""
+
+    def __init__(self) -> None:
+        processors = sorted(os.sched_getaffinity(0))
+        if len(processors) < 2:
+            raise RuntimeError("--latency needs two processors: one for the proxies, one for the load")
+        self._proxies, self._load = processors[:2]
+        self.port = free_port()
+
+    def pin(self, way: Way) -> None:
+        for pid in way.pids:
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), {self._proxies})
+
+    def sample(self, way: Way, rate: float, seconds: float, seed: int) -> OpenSample:
+        """Raises `RuntimeError` with the load's message."""
+        job = OpenLoop(
+            way.address,
+            self.port,
+            PRODUCE_TOPIC,
+            LATENCY_SIZE,
+            rate,
+            seconds=seconds,
+            seed=seed,
+            pids=way.pids,
+            visits=way.visits,
+        )
+        command = [sys.executable, "-m", "loadtest.bench.open_loop", json.dumps(asdict(job)), str(self._load)]
+        process = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        output, errors = process.communicate(timeout=_PATIENCE_SECONDS)
+        if process.returncode:
+            raise RuntimeError(f"the open-loop load failed: {errors.strip()}")
+        return OpenSample(**json.loads(output))
+
+
+def calibrate(share: float, measure: Callable[[float], float]) -> Level:
+    """Find the rate at which a proxy takes a share of one processor. `measure` returns its share at a rate.
+
+    CPU time per request falls with the rate, since a read finds more requests. So each step starts from the rate before.
+    """
+    rate = _CALIBRATION_RATE
+    for _ in range(_CALIBRATION_STEPS):
+        rate *= share / measure(rate)
+    return Level(share, round(rate, -2))
+
+
+def measure_latency(
+    names: Sequence[str], directory: Path, rounds: int, turn: float, report: Callable[[str], None]
+) -> tuple[dict[Level, OpenSamples], dict[str, str]]:
+    """Measure all ways once in each round at each level. The second result has the ways that can't be measured here."""
+    laboratory = Laboratory()
+    with ExitStack() as stack:
+        ways, absent = stack.enter_context(started(names, f"127.0.0.1:{laboratory.port}", directory))
+        for way in ways.values():
+            laboratory.pin(way)
+        levels = [_dearest(laboratory, ways, share) for share in SHARES]
+        results: dict[Level, OpenSamples] = {level: {name: [] for name in ways} for level in levels}
+        for number in range(rounds):
+            for level, samples in results.items():
+                for name in in_turns(list(ways), number):
+                    samples[name].append(laboratory.sample(ways[name], level.rate, turn, number))
+            report(f"round {number + 1} of {rounds}: " + "; ".join(map(str, levels)))
+    return results, absent
+
+
+def _dearest(laboratory: Laboratory, ways: Mapping[str, Way], share: float) -> Level:
+    def busy(name: str) -> Callable[[float], float]:
+        return lambda rate: laboratory.sample(ways[name], rate, 1.0, 0).busy
+
+    proxies = [name for name in (QUIET, BASE) if name in ways] or [name for name in ways if name != "direct"]
+    return min((calibrate(share, busy(name)) for name in proxies), key=lambda level: level.rate)
