@@ -19,7 +19,8 @@ from loadtest.bench.rounds import (
     CONNECT,
     CONNECTIONS,
     DEPTHS,
-    FETCH_BYTES,
+    FETCH_SIZES,
+    READS,
     SIZES,
     Cell,
     Measured,
@@ -57,6 +58,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--connect", action="store_true", help="measure only new connections, with one Produce of 100 bytes on each"
     )
+    parser.add_argument("--reads", action="store_true", help="measure only Fetch and mixed loads, of 16 KiB and 1 MiB")
     parser.add_argument(
         "--latency",
         action="store_true",
@@ -93,9 +95,11 @@ def _options() -> argparse.Namespace:
         parser.error(f"--proxies {', '.join(unknown)}: unknown; choose from {', '.join(WAYS)}")
     if options.tls + options.null_broker + options.latency > 1:
         parser.error("--tls, --null-broker and --latency can't be combined: choose one")
+    if options.reads and (options.null_broker or options.latency or options.connect):
+        parser.error("--reads needs Kafka, and can't be combined with --null-broker, --latency or --connect")
     if options.latency and "direct" not in options.proxies:
         parser.error("--proxies: add direct, because --latency compares each proxy with no proxy")
-    partial = options.connect or options.latency or set(options.sizes) != set(SIZES)
+    partial = options.connect or options.reads or options.latency or set(options.sizes) != set(SIZES)
     options.full = not partial and set(options.proxies) >= set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
@@ -110,8 +114,11 @@ def main() -> int:
     loads = [(connections, depth) for connections in CONNECTIONS for depth in DEPTHS]
     rounds = max(1, round(options.seconds / len(loads) / _TURN))
     cells = [Cell("produce", size, *load) for size in options.sizes for load in loads]
-    if options.full and not options.null_broker:
-        cells.append(Cell("fetch", FETCH_BYTES, 8, 1))
+    reads = [Cell(api, size, 8, depth) for api in READS for size in FETCH_SIZES for depth in DEPTHS]
+    if options.reads:
+        cells = reads
+    elif options.full and not options.null_broker:
+        cells += reads
     new_connections = Cell(CONNECT, 100, 8, 1)
     cells = [new_connections] if options.connect else [*cells, new_connections] if options.full else cells
     try:
@@ -176,7 +183,7 @@ def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds
         console.print(f"bench: warming up; then {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
         for name, why in absent.items():
             console.print(f"bench: {name}: {why}", markup=False)
-        sizes = sorted({cell.size for cell in cells if cell.api != "fetch"})
+        sizes = sorted({cell.size for cell in cells if cell.api not in READS})
         warm_up(cluster.bootstrap_servers, sizes)
         warm_up_ways(ways, sizes)
         results = _rounds(console, ways, cells, rounds)

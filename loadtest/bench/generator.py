@@ -27,7 +27,8 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """A load. `size` is the size of a Produce's batch or of a Fetch's response, in bytes.
+    """A load. `size` is the size of a Produce's batch or of a Fetch's response, in bytes. `mixed` produces on every other
+    connection, and fetches on the others.
 
     `saturate` keeps `depth` requests in flight on each connection. `connect` opens a connection for each request, and keeps
     `connections` of them open. The CPU time is the sum of the processes `pids`. With `ca`, a PEM file, connections use TLS and
@@ -38,7 +39,8 @@ class Job:
     topic: str
     partitions: int
     size: int
-    api: Literal["produce", "fetch"] = "produce"
+    api: Literal["produce", "fetch", "mixed"] = "produce"
+    fetch_topic: str = ""
     mode: Literal["saturate", "connect"] = "saturate"
     connections: int = 1
     depth: int = 1
@@ -49,8 +51,9 @@ class Job:
 
     def load(self, connection: int) -> Load:
         """The load of one connection. Connections use the partitions in turn."""
-        make = produce_load if self.api == "produce" else fetch_load
-        return make(self.topic, connection % self.partitions, self.size, self.depth)
+        if self.api == "fetch" or (self.api == "mixed" and connection % 2):
+            return fetch_load(self.fetch_topic, connection % self.partitions, self.size, self.depth)
+        return produce_load(self.topic, connection % self.partitions, self.size, self.depth)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ BASE, QUIET, WATCHED = "haproxy", "weir", "weir-watched"
 FIELDS = ("p50", "p99", "p999")
 
 _CALIBRATION_RATE = 4_000.0
-_CALIBRATION_STEPS = 3
+_CALIBRATION_STEPS = 4
+_MAX_STEP = 3.0
 _PATIENCE_SECONDS = 120.0
 _RESAMPLES = 2_000
 _SEED = 1
@@ -120,7 +121,7 @@ def calibrate(share: float, measure: Callable[[float], float]) -> Level:
     """
     rate = _CALIBRATION_RATE
     for _ in range(_CALIBRATION_STEPS):
-        rate *= share / measure(rate)
+        rate *= min(share / measure(rate), _MAX_STEP)
     return Level(share, round(rate, -2))
 
 

@@ -50,7 +50,7 @@ class OpenLoop:
     topic: str
     size: int
     rate: float
-    connections: int = 16
+    connections: int = 64
     seconds: float = 2.0
     warmup: float = 0.5
     seed: int = 0
@@ -62,7 +62,7 @@ class OpenLoop:
 class OpenSample:
     """Percentiles of latencies and of the load's own lag in microseconds. The lag is the time from the due time to the sending.
 
-    `busy` is the CPU time of the proxy as a share of one processor.
+    `busy` is the CPU time of the proxy for these requests, divided by the time in which they were due.
     """
 
     requests: int
@@ -188,7 +188,7 @@ class Exchange:
         poll, handlers, stuck, clock = self._epoll.poll, self._handlers, self._stuck, time.perf_counter
         total, requests, clients = len(due), self._requests, self._clients
         measured_from = int(np.searchsorted(self._due, job.warmup))
-        began_at = ended_at = began_cpu = ended_cpu = 0.0
+        began_cpu = ended_cpu = 0.0
         self._start = start = next_visit = clock()
         end = start + due[-1] + _PATIENCE_SECONDS
         while self._answered < total:
@@ -198,12 +198,12 @@ class Exchange:
                 if number == total or due[number] > now - start:
                     break
                 if number == measured_from:
-                    began_at, began_cpu = now, cpu_seconds(job.pids)
+                    began_cpu = cpu_seconds(job.pids)
                 sent.append(now - start)
                 clients[number % len(clients)].write(requests[number // len(clients) % _CORRELATION_IDS])
                 now = clock()
                 if number == total - 1:
-                    ended_at, ended_cpu = now, cpu_seconds(job.pids)
+                    ended_cpu = cpu_seconds(job.pids)
             for descriptor, _ in poll(0):
                 handlers[descriptor]()
             if stuck:
@@ -214,7 +214,7 @@ class Exchange:
                 self._visit_pages()
             if now > end:
                 raise LoadError(f"{total - self._answered} of {total} requests have no response")
-        return (ended_cpu - began_cpu) / (ended_at - began_at)
+        return (ended_cpu - began_cpu) / float(self._due[-1] - self._due[measured_from])
 
     def _watch(self, connection: socket.socket, handler: Callable[[], None]) -> None:
         self._handlers[connection.fileno()] = handler

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from loadtest.bench.generator import Saturated
 from loadtest.bench.proxies import WAYS
-from loadtest.bench.rounds import CONNECT, Cell, Measured, Samples
+from loadtest.bench.rounds import CONNECT, READS, Cell, Measured, Samples
 
 BASE = "haproxy"
 PLAIN = "weir"
@@ -60,7 +60,8 @@ def paired(samples: Samples, name: str, base: str, value: Callable[[Saturated], 
 
 
 def cell_name(cell: Cell) -> str:
-    return f"{size_name(cell.size)}, {cell.connections} connections, depth {cell.depth}"
+    api = f"{cell.api}, " if cell.api in READS else ""
+    return f"{api}{size_name(cell.size)}, {cell.connections} connections, depth {cell.depth}"
 
 
 def size_name(size: int) -> str:
@@ -81,13 +82,14 @@ def interim(cell: Cell, samples: Samples) -> str:
             if BASE in samples and name != BASE:
                 part += f" x{statistics.median(paired(samples, name, BASE, cpu_per_request)):.2f}"
         parts.append(part)
-    return f"{cell.api} {cell_name(cell)}: {'; '.join(parts)}"
+    api = "" if cell.api in READS else f"{cell.api} "
+    return f"{api}{cell_name(cell)}: {'; '.join(parts)}"
 
 
 def grids(measured: Measured) -> list[Grid]:
     proxies = [name for name in measured.ways if name != "direct"]
     produce = {cell: samples for cell, samples in measured.cells.items() if cell.api == "produce"}
-    fetch = {cell: samples for cell, samples in measured.cells.items() if cell.api == "fetch"}
+    reads = {cell: samples for cell, samples in measured.cells.items() if cell.api in READS}
     connect = {cell: samples for cell, samples in measured.cells.items() if cell.api == CONNECT}
     found = []
     if produce and BASE in proxies:
@@ -97,17 +99,14 @@ def grids(measured: Measured) -> list[Grid]:
         title = "Other settings of Weir: CPU per Produce request, as a multiple of Weir's"
         found.append(_ratios_by_size(produce, variants, PLAIN, title))
     if produce:
-        found.append(_absolute("Proxy CPU per Produce request, us (this machine, this day)", produce, proxies, 1.0))
+        found.append(_absolute("Proxy CPU per Produce request, us (this machine, this day)", produce, proxies))
         found.append(_throughput(produce, measured.ways))
-    if fetch:
-        scale = {cell.size / _MIB for cell in fetch}.pop()
-        found.append(_absolute("Proxy CPU per MiB fetched, us (this machine, this day)", fetch, proxies, scale))
+    if reads:
+        found.append(_absolute("Proxy CPU per request, Fetch and mixed loads, us (this machine, this day)", reads, proxies))
         if BASE in proxies:
-            found.append(_ratios(fetch, proxies, "Proxy CPU per MiB fetched, as a multiple of HAProxy's"))
+            found.append(_ratios(reads, proxies, "Proxy CPU per request, Fetch and mixed loads, as a multiple of HAProxy's"))
     if connect:
-        found.append(
-            _absolute("Proxy CPU per new connection with one Produce, us (this machine, this day)", connect, proxies, 1.0)
-        )
+        found.append(_absolute("Proxy CPU per new connection with one Produce, us (this machine, this day)", connect, proxies))
         if BASE in proxies:
             found.append(_ratios(connect, proxies, "Proxy CPU per new connection with one Produce, as a multiple of HAProxy's"))
     return found
@@ -145,11 +144,11 @@ def _ratios(cells: dict[Cell, Samples], proxies: Sequence[str], title: str = "Th
     return Grid(title, ("load", *proxies), rows)
 
 
-def _absolute(title: str, cells: dict[Cell, Samples], proxies: Sequence[str], per: float) -> Grid:
+def _absolute(title: str, cells: dict[Cell, Samples], proxies: Sequence[str]) -> Grid:
     rows = [
         (
             cell_name(cell),
-            *(f"{statistics.median(map(cpu_per_request, samples[name])) / per:.1f}" for name in proxies),
+            *(f"{statistics.median(map(cpu_per_request, samples[name])):.1f}" for name in proxies),
         )
         for cell, samples in cells.items()
     ]

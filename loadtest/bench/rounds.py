@@ -23,7 +23,12 @@ DEPTHS = (1, 5)
 """Requests in flight on a connection; 5 is the Java producer's max.in.flight.requests.per.connection."""
 
 SIZES = (100, 1024, 16 * 1024, 1024 * 1024)
-FETCH_BYTES = 1024 * 1024
+FETCH_SIZES = (16 * 1024, 1024 * 1024)
+"""Bytes of a response. Each size has a topic with batches of a quarter, because brokers return whole batches."""
+
+READS = ("fetch", "mixed")
+"""APIs of cells that fetch."""
+
 
 _LARGE = 256 * 1024
 _ROOMY = 8 * 1024**3
@@ -74,7 +79,8 @@ def broker() -> Iterator[tuple[KafkaCluster, Path]]:
         directory = Path(name)
         with KafkaCluster(directory, properties=_BROKER) as cluster:
             _create_topic(cluster, PRODUCE_TOPIC, *_RUBBISH)
-            _create_topic(cluster, FETCH_TOPIC)
+            for size in FETCH_SIZES:
+                _create_topic(cluster, fetch_topic(size))
             yield cluster, directory
 
 
@@ -130,12 +136,13 @@ def saturated(job: Job) -> Saturated:
 
 
 def warm_up(address: str, sizes: Sequence[int]) -> None:
-    """Run each load once, so that the JVM compiles it, and fill the topic for Fetch."""
+    """Run each load once, so that the JVM compiles it, and fill the topics for Fetch."""
     for size in sizes:
         saturated(Job(address, PRODUCE_TOPIC, PARTITIONS, size, connections=8, depth=5, seconds=2.0))
-    fill = Job(address, FETCH_TOPIC, PARTITIONS, FETCH_BYTES // 4, connections=PARTITIONS, depth=1, seconds=0.3)
-    saturated(fill)
-    saturated(replace(fill, api="fetch", size=FETCH_BYTES, seconds=1.0))
+    for size in FETCH_SIZES:
+        fill = Job(address, fetch_topic(size), PARTITIONS, size // 4, connections=PARTITIONS, depth=1, seconds=0.3)
+        saturated(fill)
+        saturated(replace(fill, api="fetch", fetch_topic=fill.topic, size=size, seconds=1.0))
 
 
 def warm_up_ways(ways: Mapping[str, Way], sizes: Sequence[int]) -> None:
@@ -160,19 +167,23 @@ def measure(
     return results
 
 
+def fetch_topic(size: int) -> str:
+    return f"{FETCH_TOPIC}-{size}"
+
+
 def in_turns(names: list[str], number: int) -> list[str]:
     """Every other round runs backwards, so that no way always follows the same one."""
     return names if number % 2 == 0 else names[::-1]
 
 
 def _job(way: Way, cell: Cell, seconds: float) -> Job:
-    topic = FETCH_TOPIC if cell.api == "fetch" else PRODUCE_TOPIC
     return Job(
         way.address,
-        topic,
+        PRODUCE_TOPIC,
         PARTITIONS,
         cell.size,
-        api="fetch" if cell.api == "fetch" else "produce",
+        api="fetch" if cell.api == "fetch" else "mixed" if cell.api == "mixed" else "produce",
+        fetch_topic=fetch_topic(cell.size),
         mode=CONNECT if cell.api == CONNECT else "saturate",
         connections=cell.connections,
         depth=cell.depth,

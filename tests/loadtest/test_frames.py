@@ -8,6 +8,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecords
 
 from loadtest.bench.frames import CLIENT_ID, PRODUCE_VERSION, fetch_load, produce_load
+from loadtest.bench.generator import Job
 
 
 @pytest.mark.parametrize(("size", "record"), [(100, 100), (1024, 100), (16384, 1024), (1048576, 1024)])
@@ -41,3 +42,10 @@ def test_fetch_frame_asks_from_start_for_given_bytes() -> None:
     (partition,) = topic.partitions
     assert (request.session_epoch, request.max_bytes) == (-1, 1000)
     assert (topic.topic, partition.partition, partition.fetch_offset, partition.partition_max_bytes) == ("topic", 2, 0, 1000)
+
+
+def test_mixed_load_produces_and_fetches_in_turn() -> None:
+    job = Job("", "sink", 8, 1000, api="mixed", fetch_topic="source")
+    assert [job.load(number).frames[0][4:6] for number in range(4)] == [b"\0\0", b"\0\1"] * 2
+    assert b"sink" in job.load(0).frames[0]
+    assert b"source" in job.load(1).frames[0]

@@ -38,3 +38,9 @@ def test_costs_of_settings_have_their_own_table() -> None:
     samples = {**SAMPLES, "weir-observed": [sample(0.18 * SLOW_ROUND), sample(0.15 * QUICK_ROUND), sample(0.33)]}
     *_, cost, _absolute, _throughput = grids(Measured(["weir", "weir-observed", "haproxy"], {}, {cell: samples}))
     assert (cost.rows, "Other settings" in cost.title) == ([("100 B", "1.10")], True)
+
+
+def test_reads_have_their_own_tables() -> None:
+    absolute, ratios = grids(Measured(["weir", "haproxy"], {}, {Cell("mixed", 16384, 8, 5): SAMPLES}))
+    assert absolute.rows == [("mixed, 16 KiB, 8 connections, depth 5", "3.0", "1.0")]
+    assert ratios.rows == [("mixed, 16 KiB, 8 connections, depth 5", "1.50", "1")]
