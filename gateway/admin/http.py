@@ -189,8 +189,19 @@ def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
     return web.TCPSite(runner, *at) if isinstance(at, tuple) else web.UnixSite(runner, at)
 
 
-def _strict_json(value: object) -> str:
-    """Standard JSON: a NaN or an infinity raises ValueError, because other parsers would refuse it."""
+def _strict_json(body: Mapping[str, Any]) -> str:
+    """Standard JSON: a NaN or an infinity raises ValueError, because other parsers would refuse it.
+
+    The rows of a list are encoded one by one: during a call of the encoder no other thread runs, the event loop included.
+    """
+    return f"{{{', '.join(f'{_encode(key)}: {_encode_rows(value)}' for key, value in body.items())}}}"
+
+
+def _encode_rows(value: object) -> str:
+    return f"[{', '.join([_encode(row) for row in value])}]" if isinstance(value, list | tuple) else _encode(value)
+
+
+def _encode(value: object) -> str:
     return json.dumps(value, allow_nan=False, default=_object)
 
 

@@ -148,5 +148,5 @@ def _dearest(laboratory: Laboratory, ways: Mapping[str, Way], share: float) -> L
     def busy(name: str) -> Callable[[float], float]:
         return lambda rate: laboratory.sample(ways[name], rate, 1.0, 0).busy
 
-    proxies = [name for name in (QUIET, BASE) if name in ways] or [name for name in ways if name != "direct"]
+    proxies = [name for name in ways if name not in {"direct", WATCHED}]
     return min((calibrate(share, busy(name)) for name in proxies), key=lambda level: level.rate)

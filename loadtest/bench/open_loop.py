@@ -143,7 +143,7 @@ class Peer:
         self.socket.close()
 
 
-class Exchange:
+class LoadGenerator:
     """Sends requests at their due times, answers them as the broker, and notes the times."""
 
     def __init__(self, job: OpenLoop) -> None:
@@ -176,14 +176,14 @@ class Exchange:
                 self._peers.append(client)
                 self._watch(client.socket, self._client_handler(client, index))
             try:
-                busy = self._exchange()
+                busy = self._drive()
             finally:
                 for open_socket in (*(peer.socket for peer in self._peers), *self._visits.values()):
                     open_socket.close()
         return sample(self._due, np.array(self._sent), np.array(self._received), job.warmup, busy)
 
-    def _exchange(self) -> float:
-        """Exchange all requests; returns the proxy's share of one processor."""
+    def _drive(self) -> float:
+        """Drive all requests through the proxy; returns its share of one processor."""
         job, due, sent = self._job, self._due.tolist(), self._sent
         poll, handlers, stuck, clock = self._epoll.poll, self._handlers, self._stuck, time.perf_counter
         total, requests, clients = len(due), self._requests, self._clients
@@ -284,7 +284,7 @@ def main() -> None:
     job = OpenLoop(**{**fields, "pids": tuple(fields["pids"]), "visits": tuple(fields["visits"])})
     gc.disable()
     try:
-        result = Exchange(job).run()
+        result = LoadGenerator(job).run()
     except (LoadError, OSError) as error:
         sys.exit(f"{job.address}: {error}")
     print(json.dumps(asdict(result)))

@@ -5,7 +5,7 @@ import pytest
 
 from loadtest.bench.latency import Level, OpenSamples, added, calibrate, ratio
 from loadtest.bench.latency_report import grids, markdown
-from loadtest.bench.open_loop import Exchange, OpenLoop, OpenSample, sample, schedule
+from loadtest.bench.open_loop import LoadGenerator, OpenLoop, OpenSample, sample, schedule
 from loadtest.testkit.kafka import free_port
 
 LEVEL = Level(0.5, 20_000.0)
@@ -96,11 +96,11 @@ def test_summary_names_method_and_absent_proxies() -> None:
 
 
 def test_load_gets_every_response_from_its_own_broker() -> None:
-    taken = Exchange(job(2_000.0, 0.2)).run()
+    taken = LoadGenerator(job(2_000.0, 0.2)).run()
     assert taken.requests == 400
     assert taken.p999 >= taken.p99 >= taken.p50 > taken.lag_p50 > 0.0
 
 
 def test_load_names_a_proxy_that_is_not_there() -> None:
     with pytest.raises(ConnectionRefusedError):
-        Exchange(OpenLoop(f"127.0.0.1:{free_port()}", free_port(), "topic", 100, 1_000.0)).run()
+        LoadGenerator(OpenLoop(f"127.0.0.1:{free_port()}", free_port(), "topic", 100, 1_000.0)).run()
