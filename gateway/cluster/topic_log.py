@@ -111,6 +111,7 @@ class TopicLog:
         on_new_topic: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
+        self.pause = 0.0  # seconds between two fetches, so that each reads more records
         self.status = LogStatus()
         self._reading = connect()
         self._writing = connect()
@@ -196,6 +197,7 @@ class TopicLog:
             await self._adopt(topic)
             await self._fetch(topic.leaders)
             self._note(self.status.reader, "read", "")
+            await asyncio.sleep(0.0 if self.status.behind else self.pause)
 
     async def _adopt(self, topic: TopicLook) -> None:
         if topic.topic_id != self._topic_id:

@@ -16,7 +16,7 @@ from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
-from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
+from gateway.quotas.shared_meter import Part, SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
@@ -52,7 +52,7 @@ class QuotaEngine:
         self.settings = settings
         self._shared = shared
         self._on_forgotten = on_forgotten
-        self.share_of_new = (1.0, 0.0)  # share and horizon of a new shared meter
+        self.share_of_new = Part()  # of a new shared meter
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets

@@ -14,7 +14,7 @@ from gateway.quotas.group_meter import LEAF_BURST_SECONDS, EntitledBucket, Group
 from gateway.quotas.group_tree import KindTree
 from gateway.quotas.groups import Group
 from gateway.quotas.kinds import KINDS, QuotaKind
-from gateway.quotas.shared_meter import SharedMeter
+from gateway.quotas.shared_meter import Part, SharedMeter
 
 INTERVAL_SECONDS: Final = 0.2
 """The time between two divisions of a gateway that shares its quotas with no other gateway."""
@@ -135,14 +135,14 @@ class GroupBuckets:
         above = None if name is None else self._kinds[kind].tree.parents.get(name)
         return None if above is None else Tags(None, None, group=above)
 
-    def meter(self, kind: QuotaKind, tags: Tags, parent: Bucket | None, share: tuple[float, float], now: float) -> GroupMeter:
-        """A new meter for a group's bucket. `share` is this gateway's part and its horizon, see `SharedMeter`."""
+    def meter(self, kind: QuotaKind, tags: Tags, parent: Bucket | None, share: Part, now: float) -> GroupMeter:
+        """A new meter for a group's bucket. `share` is this gateway's part."""
         shares = self._kinds[kind.name]
         name = tags.group or ""
         rate = shares.tree.tree.entitlements[shares.tree.places[name]]
         full = 1.0 if kind.full_request is None else float(kind.full_request.amount)
         inner = EntitledBucket(rate, rate, self._burst_seconds(shares, name), full, now)
-        own = SharedMeter(inner, rate, share[0], share[1], exact=True) if self._shared else inner
+        own = SharedMeter(inner, rate, *share, exact=True) if self._shared else inner
         above = None if parent is None or not isinstance(parent.meter, GroupMeter) else parent.meter
         meter = GroupMeter(own, inner, rate, above)
         meter.set_rates(rate, rate, shares.tree.limits[name], self._interval, now)

@@ -4,10 +4,13 @@ Each gateway charges its own use at once, and the use of its peers when a messag
 peers use their part as well: its own charge of 1 counts `1 / share`. The presumed amount is given back once the message has
 had time to arrive. So gateways that unmute their clients at the same moment do not use the same balance twice. In the long run
 only the reported use counts.
+
+All gateways know nearly the same balance, so their clients would come back at one moment. Each gateway therefore waits for a
+turn as well, at random within the time that the peers' requests take.
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gateway.quotas.entity import Tags
 from gateway.quotas.group_meter import GroupMeter
@@ -16,7 +19,21 @@ from gateway.quotas.meter import Meter, PastUse, carry_over
 MAX_PEER_DEBT_SECONDS: Final = 10.0
 """The longest debt that peers leave in an `exact` meter. A smaller one forgets a part of large requests."""
 
+LONGEST_TURN_SECONDS: Final = 15.0
+"""The longest wait for a turn, besides the debt. Some clients give up a connection after 30 s."""
+
 _WHOLE: Final = 1.0
+_GOLDEN: Final = 0.6180339887498949
+_FEW: Final = 7.0
+"""If the peers use at most this many times the own part, they may come back at one moment: nobody waits for a turn."""
+
+
+class Part(NamedTuple):
+    """A gateway's `share` of a quota, the `horizon` in seconds, and its first `turn` in [0, 1): see `SharedMeter`."""
+
+    share: float = 1.0
+    horizon: float = 0.0
+    turn: float = 0.0
 
 
 class SharedMeter(Meter):
@@ -25,16 +42,24 @@ class SharedMeter(Meter):
     `share` in (0, 1] is this gateway's part; 1.0 presumes nothing. A charge of `amount` presumes at most
     `tokens + limit * horizon - amount` units. So no client waits for longer than `horizon` because of presumed use.
 
-    `exact` is for a token bucket whose burst is about an interval. Reported use then replaces presumed use at once: if both
-    counted for an interval, the balance would swing by half of the burst. Debts by peers may be larger than the burst.
+    Reported use replaces presumed use at once. If both counted for an interval, the balance would swing, and all clients would
+    follow it. Among many peers, a client in debt also waits for a turn. It lies within the time in which the quota pays for one
+    request of each peer. The first `turn` differs from gateway to gateway, and each charge moves it on.
+
+    `exact` is for a token bucket whose burst is about an interval. Debts by peers may be larger than the burst then, and the
+    newest use counts for the share.
     """
 
-    __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed", "exact")
+    __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed", "_turn", "_wait", "exact")
 
-    def __init__(self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0, *, exact: bool = False) -> None:
+    def __init__(
+        self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0, turn: float = 0.0, *, exact: bool = False
+    ) -> None:
         super().__init__(limit)
         self._inner = inner
         self.exact = exact
+        self._turn = turn
+        self._wait = 0.0  # seconds from the end of a debt to this gateway's turn
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
         self._presumed = 0.0  # in this interval
@@ -49,7 +74,12 @@ class SharedMeter(Meter):
             room = left + self._limit * self._horizon - amount
             presumed = min(amount * self._extra, max(room, 0.0))
             self._presumed += presumed
-            return self._inner.charge(amount + presumed, now)
+            delay = self._inner.charge(amount + presumed, now)
+            if delay <= 0.0 or self._extra <= _FEW:
+                return delay
+            self._turn = (self._turn + _GOLDEN) % _WHOLE
+            self._wait = self._turn * min(amount * self._extra / self._limit, LONGEST_TURN_SECONDS)
+            return delay + self._wait
         return self._inner.charge(amount, now)
 
     def charge_others(self, amount: float, now: float, *, no_debt: bool = False) -> None:
@@ -60,7 +90,7 @@ class SharedMeter(Meter):
         With `no_debt` no debt is left.
         """
         if amount > 0:
-            if self.exact and not no_debt:
+            if not no_debt:
                 amount -= self._replace(amount)
             left = self._inner.tokens(now)
             room = self._inner.capacity if left is None else left + (0.0 if no_debt else self._most_debt)
@@ -96,6 +126,8 @@ class SharedMeter(Meter):
         self._presumed = 0.0
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
+        if self._extra <= _FEW:
+            self._wait = 0.0
 
     @property
     def presumed(self) -> float:
@@ -106,7 +138,8 @@ class SharedMeter(Meter):
         """Presumes that peers promise in proportion, at most `limit * horizon` units. `ahead` counts for all gateways."""
         if self._extra > 0.0 and promised > 0.0:
             promised += min(promised * self._extra, self._limit * self._horizon)
-        return self._inner.delay(now, promised, ahead * (self._extra + _WHOLE))
+        delay = self._inner.delay(now, promised, ahead * (self._extra + _WHOLE))
+        return delay + self._wait if self._wait > 0.0 and self._inner.delay(now) > 0.0 else delay
 
     def rate(self, now: float) -> float | None:
         return self._inner.rate(now)
@@ -153,7 +186,7 @@ class SharedMeter(Meter):
     def forgive(self, now: float) -> None:
         """No presumed amount is given back afterwards."""
         self._inner.forgive(now)
-        self._presumed = self._older = 0.0
+        self._presumed = self._older = self._wait = 0.0
 
     def idle(self, now: float) -> bool:
         return self._presumed == 0.0 and self._older == 0.0 and self._inner.idle(now)
@@ -170,7 +203,7 @@ class SharedMeter(Meter):
         return kept
 
     def restore(self, used: Sequence[PastUse], now: float) -> None:
-        self._presumed = self._older = 0.0
+        self._presumed = self._older = self._wait = 0.0
         self._inner.restore(used, now)
 
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import count
 
-from gateway.features.sharing.member import CROWD, SMALL, Member
+from gateway.features.sharing.member import CROWD, Member
+from gateway.features.sharing.shared_usage import SMALL
 from gateway.features.sharing.use_message import parse, parse_member
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from loadtest.testkit.paths import RESULTS
 
-QUOTA = 10_000_000.0
 WINDOW = Window(11, 1.0)
-CAPACITY = QUOTA * 10
+BURST_SECONDS = 10.0
 ROUND_TRIP = 0.002
 RESULT_FILE = RESULTS / "sharing-simulation.json"
 
@@ -41,6 +41,12 @@ class Scenario:
     gather_at: float | None = None
     kill_at: float | None = None
     seed: int = 1
+    quota: float = 10_000_000.0
+    crowd: int = CROWD  # see `Member`; fewer, with fewer members and a smaller quota, make a smaller model of the same flow
+
+    @property
+    def capacity(self) -> float:
+        return self.quota * BURST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +70,24 @@ class Outcome:
     messages_per_second: float
 
 
-class _Simulation:
+class Simulation:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.random = random.Random(scenario.seed)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
-        quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": QUOTA})
+        quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": scenario.quota})
         settings = QuotaSettings(quotas=(quota,), window=WINDOW)
         self.engines = [QuotaEngine(settings, 0.0, shared=True) for _ in range(scenario.members)]
         self.members = [
-            Member(f"{number:016x}", engine, scenario.interval, 0.0) for number, engine in enumerate(self.engines, start=1)
+            Member(f"{number:016x}", engine, scenario.interval, 0.0, crowd=scenario.crowd)
+            for number, engine in enumerate(self.engines, start=1)
         ]
         self.dead: set[int] = set()
         self.messages = 0
         self.used: list[tuple[float, int]] = []
+        self.begun = 0.0
+        self.spent = 0.0
 
     def at(self, when: float, event: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (when, next(self._order), event))
@@ -88,7 +97,7 @@ class _Simulation:
         for number in range(scenario.members):
             self.at(self.random.random() * scenario.interval, lambda now, number=number: self._step(number, now))  # type: ignore[misc]
             self.at(1.0, lambda now, number=number: self._tick(number, now))  # type: ignore[misc]
-        begin = self._warm_up()
+        begin = self.begun = self._warm_up()
         clients = scenario.clients or scenario.members
         for client in range(clients):
             self.at(begin, lambda now, client=client: self._send(client, client % scenario.members, now))  # type: ignore[misc]
@@ -103,7 +112,7 @@ class _Simulation:
 
     def _warm_up(self) -> float:
         """Run until all members know each other."""
-        return max(5.0, 6 * self.scenario.interval * max(1.0, self.scenario.members / CROWD))
+        return max(5.0, 6 * self.scenario.interval * max(1.0, self.scenario.members / self.scenario.crowd))
 
     def _step(self, number: int, now: float) -> None:
         if number in self.dead:
@@ -135,15 +144,16 @@ class _Simulation:
     def _outcome(self, begin: float, clients: int) -> Outcome:
         scenario = self.scenario
         seconds = [0.0] * int(scenario.seconds)
-        balance, last, lowest, spent = CAPACITY, begin, 0.0, begin
+        balance, last, lowest, spent = scenario.capacity, begin, 0.0, begin
         for when, amount in self.used:
-            balance = min(CAPACITY, balance + (when - last) * QUOTA) - amount
+            balance = min(scenario.capacity, balance + (when - last) * scenario.quota) - amount
             last = when
             if balance < 0.0 and spent == begin:
                 spent = when
             lowest = min(lowest, balance)
             if int(when - begin) < len(seconds):
-                seconds[int(when - begin)] += amount / QUOTA
+                seconds[int(when - begin)] += amount / scenario.quota
+        self.spent = spent
         after = seconds[int(spent - begin) + 2 :]
         half = seconds[len(seconds) // 2 :]
         return Outcome(
@@ -175,14 +185,14 @@ def overshoot_bound(scenario: Scenario, clients: int) -> float:
     It is the sum of two requests of each client, the unpublished use, and the bytes that arrive before members receive a
     use.
     """
-    interval = scenario.interval * max(1.0, scenario.members / CROWD)
-    shared = 0.0 if scenario.members == 1 else SMALL * CAPACITY + QUOTA * (interval + scenario.latency)
+    interval = scenario.interval * max(1.0, scenario.members / scenario.crowd)
+    shared = 0.0 if scenario.members == 1 else SMALL * scenario.capacity + scenario.quota * (interval + scenario.latency)
     return 2 * clients * scenario.request_bytes + shared
 
 
 def simulate(scenario: Scenario) -> Outcome:
     """Run one scenario. The same seed gives the same outcome."""
-    return _Simulation(scenario).run()
+    return Simulation(scenario).run()
 
 
 SCENARIOS = {

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from math import inf
 from typing import Final
 
-from gateway.features.sharing.member import SMALL
+from gateway.features.sharing.shared_usage import SMALL
 from gateway.features.topic_quotas.rules import TOPIC
 from gateway.proxy.connection import _CORE, WRITE_BUFFER_HIGH, Session
 from gateway.proxy.in_flight import OwnRequest

@@ -19,7 +19,7 @@ from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.member import MAX_MEMBERS, Member
 from gateway.features.sharing.metrics import METRICS, SharingReport
 from gateway.features.sharing.peer_counts import SharedCounts
-from gateway.features.sharing.shared_usage import SharedUsage
+from gateway.features.sharing.shared_usage import SharedUsage, reading_pause
 from gateway.quotas.engine import QuotaEngine
 
 LEAVE_SECONDS = 2.0
@@ -159,6 +159,7 @@ class Sharing(Feature[SharingConfig | None]):
         now = clock.monotonic()
         busy = self._leaving or self._writing.locked() or len(self._outgoing) > 0
         records = self._member.step(now, publish=not busy)
+        self._log.pause = reading_pause(self._member.interval, self._config.interval)
         if records:
             self._outgoing = records
             self._wake_publisher.set()

@@ -1,7 +1,6 @@
 """One of the gateways that share their quotas: publishes its use, and charges the use that its peers publish.
 
-Members compare no clocks: counts are cumulative, and messages have sequence numbers. docs/decisions/013 has the bound on the
-excess.
+Members compare no clocks: counts are cumulative, and messages have sequence numbers. docs/decisions/013 has the bound.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,11 +9,19 @@ from itertools import chain
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.peer_demands import PeerDemands
-from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage, SharingStatus
+from gateway.features.sharing.shared_usage import (
+    QUIET_INTERVALS,
+    DecayingUse,
+    OwnUse,
+    Peer,
+    SharedUsage,
+    SharingStatus,
+    first_turn,
+    most_rows,
+    waiting_uses,
+)
 from gateway.features.sharing.use_message import (
-    MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
-    MAX_NAME,
     EntityUse,
     UseMessage,
     encode,
@@ -24,7 +31,7 @@ from gateway.features.sharing.use_message import (
 )
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.recent_use import PeerTotals
-from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.quotas.shared_meter import Part, UsageAccount, UsageKey
 
 Record = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
@@ -39,18 +46,12 @@ CROWD = 100
 HORIZON_INTERVALS = 3.0
 """A member presumes the use of its peers for this number of intervals, because their messages arrive within this time."""
 
-QUIET_INTERVALS = 5
-"""Small uses are published after this number of intervals. An entity without use for this time counts as inactive."""
-
 EXPIRY_INTERVALS = 15
 MIN_EXPIRY_SECONDS = 3.0
 FORGET_SECONDS = 60.0
 """A silent member is remembered for at least this time, longer than a quota window, so that no use is counted twice."""
 
 SWEEP_SECONDS = 10.0
-
-SMALL = 0.01
-"""The part of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
 
 _EVEN = 0.5
 """The part of a quota that is divided evenly; the rest is divided by use. So shares become even if all members want more."""
@@ -73,8 +74,11 @@ class Member:
         fair_share: bool = False,
         shared: Sequence[SharedUsage] = (),
         counts: SharedCounts | None = None,
+        crowd: int = CROWD,
     ) -> None:
+        self._crowd = crowd
         self.identity = parse_member(identity.encode())
+        self._turn = first_turn(identity)
         self.status = SharingStatus()
         self._engine = engine
         self._shared: tuple[SharedUsage, ...] = (engine, *shared)
@@ -103,8 +107,8 @@ class Member:
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages; more with over `CROWD` members."""
-        return self._interval * max(1.0, self.status.members / CROWD)
+        """Seconds between two messages; more with over `crowd` members."""
+        return self._interval * max(1.0, self.status.members / self._crowd)
 
     @property
     def tracked(self) -> int:
@@ -249,7 +253,7 @@ class Member:
         stalled = self._as_of(now) < now
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
         alone = not reachable and not self._fair_share
-        self._engine.share_of_new = (1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER)
+        self._engine.share_of_new = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
         changed = (members, reachable) != self._settled_for
         self._settled_for = (members, reachable)
         everyone = chain.from_iterable(each.accounts() for each in self._shared)
@@ -258,7 +262,7 @@ class Member:
             if meter is None:
                 continue
             if reachable:
-                meter.settle(self._share(entity, now, exact=meter.exact), horizon, now, hold=hold or stalled)
+                meter.settle(self._share(entity, now, newest=meter.exact), horizon, now, hold=hold or stalled)
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
@@ -283,40 +287,32 @@ class Member:
         current = now - self._own_message_at <= HORIZON_INTERVALS * self.interval
         return now if current or self._own_message_at == float("-inf") else self._own_message_at
 
-    def _share(self, entity: UsageKey, now: float, *, exact: bool) -> float:
+    def _share(self, entity: UsageKey, now: float, *, newest: bool) -> float:
         """This member's part of an entity's quota: one half is divided evenly, the other half by recent use.
 
-        Without any known use, the quota is divided by the number of members, because every member may begin to use it. With
-        `exact`, use counts as known after some intervals: some peers that begin together are heard later than others.
+        Before its use is known, the quota is divided by the number of members, because every member may begin to use it. Use
+        counts as known after some intervals: some peers that begin together are heard later than others.
         """
         quiet = self.quiet
         then = self._as_of(now)
         others = [flow.recent(then, quiet) for flow in self._active.get(entity, {}).values() if then - flow.at <= quiet]
         own = self._own.get(entity)
         known = own is not None and now - own.flow.at <= quiet
-        if own is None or not known or ((exact or not others) and now - own.began < HORIZON_INTERVALS * self.interval):
+        if own is None or not known or now - own.began < HORIZON_INTERVALS * self.interval:
             return 1.0 / max(self.status.members, len(others) + 1)
-        used, theirs = own.flow.recent(now, quiet), sum(others)
+        # Peers know the published use only. In a burst, newer use would make the sum of all shares larger than 1.
+        used = max(own.flow.recent(now, quiet) - (0 if newest else own.flow.total - own.published), 0.0)
+        theirs = sum(others)
         by_use = used / (used + theirs) if used + theirs > 0.0 else 1.0
         return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
 
     def _chosen(self, now: float) -> tuple[EntityUse, ...]:
         """The uses to publish: large uses at once, small uses after `QUIET_INTERVALS`, the most urgent first."""
-        waiting = []
-        for entity, own in self._own.items():
-            unpublished = own.flow.total - own.published
-            capacity = own.account.capacity()
-            if unpublished == 0 or capacity == 0.0 or name_length(entity[1]) > MAX_NAME:
-                own.settled = self._sequence
-                continue
-            urgency = unpublished * self.status.members / capacity
-            if urgency >= SMALL or self._sequence - own.settled >= QUIET_INTERVALS:
-                waiting.append((urgency, entity, own))
-        waiting.sort(key=lambda item: -item[0])
+        waiting = waiting_uses(self._own, self.status.members, self._sequence)
         chosen = []
         self._in_flight = []
         room = MAX_MESSAGE_BYTES // 2
-        for _, (kind, name), own in waiting[:MAX_ENTITIES]:
+        for (kind, name), own in waiting[: most_rows(self.status.members)]:
             room -= _ROW_BYTES + 6 * name_length(name)
             if room < 0:
                 break

@@ -1,14 +1,33 @@
 """Usage that gateways share: the accounts of a gateway, and the uses that a member remembers, of its own and of its peers."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import exp
 from typing import Protocol
 
-from gateway.features.sharing.use_message import EntityUse
+from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, name_length
 from gateway.quotas.entity import Tags
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
+
+QUIET_INTERVALS = 5
+"""Small uses are published after this number of intervals. An entity without use for this time counts as inactive."""
+
+SMALL = 0.01
+"""The part of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
+
+ROWS_OF_ALL = 4_000
+"""The maximum number of entities in the messages of all members in one interval, so that reading them takes bounded time."""
+
+LEAST_ROWS = 20
+"""The number of entities that a message may have in any case."""
+
+_PAUSE_INTERVALS = 0.1
+"""A tenth of an interval: a gateway then reads the records of fifty members at once."""
+
+_IDENTITIES = 2**64
+_SPREAD = 11_400_714_819_323_198_485
+"""2**64 divided by the golden ratio: multiples of it are spread evenly, as in Fibonacci hashing."""
 
 
 class SharedUsage(Protocol):
@@ -82,3 +101,34 @@ class SharingStatus:
     reachable: bool = False
     left_out_total: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+
+
+def waiting_uses(own_uses: Mapping[UsageKey, OwnUse], members: int, sequence: int) -> list[tuple[UsageKey, OwnUse]]:
+    """The uses to publish: large uses at once, small uses after `QUIET_INTERVALS`, the most urgent first."""
+    waiting = []
+    for entity, own in own_uses.items():
+        unpublished = own.flow.total - own.published
+        capacity = own.account.capacity()
+        if unpublished == 0 or capacity == 0.0 or name_length(entity[1]) > MAX_NAME:
+            own.settled = sequence
+            continue
+        urgency = unpublished * members / capacity
+        if urgency >= SMALL or sequence - own.settled >= QUIET_INTERVALS:
+            waiting.append((urgency, entity, own))
+    waiting.sort(key=lambda item: -item[0])
+    return [(entity, own) for _, entity, own in waiting]
+
+
+def most_rows(members: int) -> int:
+    """The maximum number of entities in one message."""
+    return min(MAX_ENTITIES, max(LEAST_ROWS, ROWS_OF_ALL // members))
+
+
+def first_turn(identity: str) -> float:
+    """A member's place in [0, 1) among all members, see `SharedMeter`."""
+    return (int(identity, 16) * _SPREAD % _IDENTITIES) / _IDENTITIES
+
+
+def reading_pause(interval: float, configured: float) -> float:
+    """Seconds between two reads of the topic. Among few members, `interval` is as configured, and nobody pauses."""
+    return interval * _PAUSE_INTERVALS if interval > configured else 0.0

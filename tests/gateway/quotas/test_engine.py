@@ -8,6 +8,7 @@ from gateway.quotas.engine import BUCKET_IDLE_SECONDS, Metering, QuotaEngine, Qu
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
+from gateway.quotas.shared_meter import Part
 from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
 
 START = 5_000.0
@@ -349,7 +350,7 @@ def test_changed_window_keeps_debt(kind, samples, shared):
 
 def test_changed_window_keeps_presumed_use():
     subject = engine(shared=True)
-    subject.share_of_new = (0.5, 10.0)
+    subject.share_of_new = Part(0.5, 10.0)
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000, START)
     subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START)

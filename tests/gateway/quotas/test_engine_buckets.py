@@ -8,6 +8,7 @@ from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
+from gateway.quotas.shared_meter import Part
 
 START = 1_000.0
 WINDOW = Window(3, 1.0)
@@ -108,7 +109,7 @@ def test_row_of_many_others_is_that_of_the_last_tick(clients, shown):
 
 def test_new_meter_of_a_group_has_this_gateways_share():
     subject = QuotaEngine(tree(1_000.0), START, shared=True)
-    subject.share_of_new = (0.5, 0.6)
+    subject.share_of_new = Part(0.5, 0.6)
     own, group = subject.acquire_path("produce", "", "job-1", START)
     assert (own.meter, group.meter.portion) == (None, 25.0)
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.shared_meter import MAX_PEER_DEBT_SECONDS, SharedMeter
+from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, MAX_PEER_DEBT_SECONDS, SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
 
@@ -30,9 +30,8 @@ def test_own_use_counts_once_per_member() -> None:
 
 
 def test_presumption_throttles_up_to_the_horizon() -> None:
-    shared = meter(share=0.001)
-    assert shared.charge(100, 0.0) == pytest.approx(0.6)
-    assert meter(share=0.001).charge(1_100, 0.0) == pytest.approx(1.0), "its own debt is waited for in full"
+    assert meter(share=0.2).charge(300, 0.0) == pytest.approx(0.6)
+    assert meter(share=0.2).charge(1_100, 0.0) == pytest.approx(1.0), "its own debt is waited for in full"
 
 
 def test_presumed_use_is_returned_after_next_interval() -> None:
@@ -109,6 +108,57 @@ def test_meter_with_presumption_is_not_idle() -> None:
     shared.settle(0.5, 0.6, 1.0)
     shared.settle(0.5, 0.6, 1.0)
     assert shared.idle(1.0)
+
+
+def crowd_meter(turn: float, members: int = 100) -> SharedMeter:
+    return SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), 0.0), LIMIT, 1.0 / members, 0.6, turn)
+
+
+def test_gateways_come_back_one_after_the_other() -> None:
+    """Each of 100 gateways sends one request of 11 units, which the quota pays for in 11 s."""
+    delays = sorted(crowd_meter(number / 100).charge(11, 0.0) for number in range(100))
+    debt = crowd_meter(0.0)
+    debt.charge(11, 0.0)
+    first = -debt.balance(0.0) / LIMIT
+    turns = [delay - first for delay in delays]
+    assert turns == pytest.approx([number / 100 * 10.89 for number in range(100)], abs=0.11)
+
+
+def test_next_turn_of_a_gateway_is_another_one() -> None:
+    shared = crowd_meter(0.0)
+    debts, delays = [], []
+    for _ in range(8):
+        delays.append(shared.charge(10.0, 0.0))
+        debts.append(-shared.balance(0.0) / LIMIT)
+    turns = {round(delay - debt, 3) for delay, debt in zip(delays[1:], debts[1:], strict=True)}
+    assert len(turns) == 7
+    assert all(0.0 <= turn < 9.9 for turn in turns)
+
+
+def test_turn_is_told_until_the_debt_is_paid() -> None:
+    shared = crowd_meter(0.3)
+    told = shared.charge(11, 0.0)
+    paid = -shared.balance(0.0) / LIMIT
+    assert shared.delay(paid - 0.1) == pytest.approx(told - paid + 0.1)
+    assert shared.delay(paid + 0.1) == 0.0
+
+
+def test_few_gateways_wait_for_no_turn() -> None:
+    shared = crowd_meter(0.3, members=8)
+    assert shared.charge(140, 0.0) == pytest.approx(-shared.balance(0.0) / LIMIT)
+
+
+def test_longest_turn_is_bounded() -> None:
+    shared = crowd_meter(0.3, members=1_000)
+    assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= LONGEST_TURN_SECONDS
+
+
+def test_forgiven_client_waits_for_no_turn() -> None:
+    shared = crowd_meter(0.3)
+    shared.charge(11, 0.0)
+    shared.forgive(0.0)
+    shared.charge_others(1_000, 0.0)
+    assert shared.delay(0.0) == pytest.approx(max(-shared.balance(0.0), 0.0) / LIMIT)
 
 
 def exact_meter(share: float = 0.5) -> SharedMeter:

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.features.sharing.member import FORGET_SECONDS, MIN_EXPIRY_SECONDS, Member
+from gateway.features.sharing.shared_usage import reading_pause
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -437,6 +438,41 @@ def test_message_is_bounded_and_rest_follows() -> None:
     first, second = (parse(value) for _, value in fleet.log[-2:] if value is not None)
     assert (len(first.entities), len(second.entities)) == (MAX_ENTITIES, 100)
     assert fleet.members[0].status.left_out_total == 100
+
+
+@pytest.mark.parametrize(("members", "rows"), [(1, 500), (8, 500), (20, 200), (100, 40), (1_000, 20)])
+def test_message_has_fewer_entities_among_more_members(members: int, rows: int) -> None:
+    fleet = begun(1)
+    fleet.engines[0].apply(
+        QuotaSettings(quotas=(EntityQuota(ClientQuotaEntity(user=DEFAULT), {"producer_byte_rate": LIMIT}),)), fleet.now
+    )
+    member = fleet.members[0]
+    for number in range(2, members + 1):
+        for sequence in (1, 2):
+            member.handle(f"{number:016x}", UseMessage(sequence, ()), fleet.now)
+    member.step(fleet.now)
+    for number in range(600):
+        fleet.engines[0].acquire("produce", f"user-{number}", "", fleet.now).charge(5_000 + number, fleet.now)
+    ((_, value),) = member.step(fleet.now + member.interval)
+    message = parse(value or b"")
+    assert [use.total for use in message.entities] == list(range(5_599, 5_599 - rows, -1))
+
+
+@pytest.mark.parametrize(("members", "pause"), [(1, 0.0), (100, 0.0), (200, 0.04), (1_000, 0.2)])
+def test_crowd_reads_many_records_at_once(members: int, pause: float) -> None:
+    fleet = begun(1)
+    member = fleet.members[0]
+    for number in range(2, members + 1):
+        for sequence in (1, 2):
+            member.handle(f"{number:016x}", UseMessage(sequence, ()), fleet.now)
+    member.step(fleet.now)
+    assert reading_pause(member.interval, INTERVAL) == pytest.approx(pause)
+
+
+@pytest.mark.parametrize("clients", [10, 100])
+def test_burst_at_ten_members_stays_within_bound(clients: int) -> None:
+    outcome = simulate(Scenario(members=10, clients=clients, seconds=3.0))
+    assert outcome.overshoot_bytes <= outcome.overshoot_bound_bytes
 
 
 def test_simulated_fleet_stays_within_bound() -> None:
