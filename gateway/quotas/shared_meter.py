@@ -50,7 +50,7 @@ class SharedMeter(Meter):
     newest use counts for the share.
     """
 
-    __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed", "_turn", "_wait", "exact")
+    __slots__ = ("_extra", "_horizon", "_inner", "_longest_turn", "_older", "_presumed", "_turn", "_wait", "exact")
 
     def __init__(
         self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0, turn: float = 0.0, *, exact: bool = False
@@ -59,6 +59,7 @@ class SharedMeter(Meter):
         self._inner = inner
         self.exact = exact
         self._turn = turn
+        self._longest_turn = min(horizon, LONGEST_TURN_SECONDS)
         self._wait = 0.0  # seconds from the end of a debt to this gateway's turn
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
@@ -78,7 +79,7 @@ class SharedMeter(Meter):
             if delay <= 0.0 or self._extra <= _FEW:
                 return delay
             self._turn = (self._turn + _GOLDEN) % _WHOLE
-            self._wait = self._turn * min(amount * self._extra / self._limit, LONGEST_TURN_SECONDS)
+            self._wait = self._turn * min(amount * self._extra / self._limit, self._longest_turn)
             return delay + self._wait
         return self._inner.charge(amount, now)
 
@@ -109,9 +110,12 @@ class SharedMeter(Meter):
         self._presumed -= newer
         return older + newer
 
-    def settle(self, share: float, horizon: float, now: float, *, confirm: bool = False, hold: bool = False) -> None:
+    def settle(
+        self, share: float, horizon: float, now: float, *, used: bool = False, confirm: bool = False, hold: bool = False
+    ) -> None:
         """End an interval: give back the amounts that were presumed before this interval.
 
+        If peers have not `used` the quota lately, a turn lasts no longer than `horizon`.
         With `confirm` they stay charged for good: peers used them, but no message will report it.
         With `hold` they stay for now, because no message can have arrived yet. `hold` wins over `confirm`.
         """
@@ -126,6 +130,7 @@ class SharedMeter(Meter):
         self._presumed = 0.0
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
+        self._longest_turn = LONGEST_TURN_SECONDS if used else min(horizon, LONGEST_TURN_SECONDS)
         if self._extra <= _FEW:
             self._wait = 0.0
 

@@ -87,7 +87,7 @@ class Simulation:
         self.messages = 0
         self.used: list[tuple[float, int]] = []
         self.begun = 0.0
-        self.spent = 0.0
+        self.paid: float | None = None  # when the quota has paid the debt that the burst left
 
     def at(self, when: float, event: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (when, next(self._order), event))
@@ -146,14 +146,16 @@ class Simulation:
         seconds = [0.0] * int(scenario.seconds)
         balance, last, lowest, spent = scenario.capacity, begin, 0.0, begin
         for when, amount in self.used:
-            balance = min(scenario.capacity, balance + (when - last) * scenario.quota) - amount
+            balance = min(scenario.capacity, balance + (when - last) * scenario.quota)
+            if balance >= 0.0 and spent != begin and self.paid is None:
+                self.paid = when
+            balance -= amount
             last = when
             if balance < 0.0 and spent == begin:
                 spent = when
             lowest = min(lowest, balance)
             if int(when - begin) < len(seconds):
                 seconds[int(when - begin)] += amount / scenario.quota
-        self.spent = spent
         after = seconds[int(spent - begin) + 2 :]
         half = seconds[len(seconds) // 2 :]
         return Outcome(

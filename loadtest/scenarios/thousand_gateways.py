@@ -36,7 +36,7 @@ class Crowd(Scenario):
 
 @dataclass(frozen=True, slots=True)
 class Evenness:
-    """Rates are fractions of the quota. A part of seconds is empty if no byte passed in them.
+    """Rates are fractions of the quota, after the burst and its debt. `empty_seconds` is the fraction without any byte.
 
     A client's gap is its longest pause, in pauses of an even flow; `client_gap` is the 99th percentile of all clients.
     Messages, bytes and CPU are those of one gateway in one second. CPU seconds are those of reading messages and dividing.
@@ -106,9 +106,8 @@ class CrowdSimulation(Simulation):
         outcome = self.run()
         scenario, begin = self.scenario, self.begun
         end = begin + scenario.seconds
-        settled = self.spent + 2.0
-        if self.spent == begin or end - settled < SPAN:  # the clients have not used the burst up early
-            settled = end - scenario.seconds / 2
+        # If the clients have not used the burst up early, the second half counts.
+        settled = end - scenario.seconds / 2 if self.paid is None else min(self.paid, end - scenario.seconds / 2)
         seconds = [0.0] * int(end - settled)
         for when, amount in self.used:
             if when >= settled and int(when - settled) < len(seconds):

@@ -6,7 +6,7 @@ from loadtest.scenarios.sharing_simulation import overshoot_bound
 from loadtest.scenarios.thousand_gateways import CrowdSimulation, tenth
 
 
-@pytest.mark.parametrize(("spread", "seconds"), [("all", 18.0), ("zipf", 28.0)])
+@pytest.mark.parametrize(("spread", "seconds"), [("all", 20.0), ("zipf", 28.0)])
 def test_quota_of_a_thousand_gateways_flows_evenly(spread, seconds):
     scenario = tenth(1_000, spread=spread, seconds=seconds)
     found = CrowdSimulation(scenario).evenness()

@@ -37,7 +37,7 @@ Record = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
 
 MAX_MEMBERS = 2_000
-MAX_FLOWS = 50_000
+MAX_FLOWS = 200_000
 """The maximum number of remembered totals: one for each entity at each peer."""
 
 CROWD = 100
@@ -262,7 +262,8 @@ class Member:
             if meter is None:
                 continue
             if reachable:
-                meter.settle(self._share(entity, now, newest=meter.exact), horizon, now, hold=hold or stalled)
+                share = self._share(entity, now, newest=meter.exact)
+                meter.settle(share, horizon, now, used=entity in self._active, hold=hold or stalled)
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:

@@ -110,8 +110,10 @@ def test_meter_with_presumption_is_not_idle() -> None:
     assert shared.idle(1.0)
 
 
-def crowd_meter(turn: float, members: int = 100) -> SharedMeter:
-    return SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), 0.0), LIMIT, 1.0 / members, 0.6, turn)
+def crowd_meter(turn: float, members: int = 100, *, used: bool = True) -> SharedMeter:
+    shared = SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), 0.0), LIMIT, 1.0 / members, 0.6, turn)
+    shared.settle(1.0 / members, 0.6, 0.0, used=used)
+    return shared
 
 
 def test_gateways_come_back_one_after_the_other() -> None:
@@ -146,6 +148,14 @@ def test_turn_is_told_until_the_debt_is_paid() -> None:
 def test_few_gateways_wait_for_no_turn() -> None:
     shared = crowd_meter(0.3, members=8)
     assert shared.charge(140, 0.0) == pytest.approx(-shared.balance(0.0) / LIMIT)
+
+
+@pytest.mark.parametrize("settles", [0, 1])
+def test_turn_is_within_the_horizon_without_known_peers(settles: int) -> None:
+    shared = SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), 0.0), LIMIT, 0.001, 0.6, 0.3)
+    for _ in range(settles):
+        shared.settle(0.001, 0.6, 0.0)
+    assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= 0.6
 
 
 def test_longest_turn_is_bounded() -> None:
