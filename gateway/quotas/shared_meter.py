@@ -59,7 +59,7 @@ class SharedMeter(Meter):
         self._inner = inner
         self.exact = exact
         self._turn = turn
-        self._longest_turn = min(horizon, LONGEST_TURN_SECONDS)
+        self._longest_turn = _longest_turn(horizon, used=False)
         self._wait = 0.0  # seconds from the end of a debt to this gateway's turn
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
@@ -115,7 +115,7 @@ class SharedMeter(Meter):
     ) -> None:
         """End an interval: give back the amounts that were presumed before this interval.
 
-        If peers have not `used` the quota lately, a turn lasts no longer than `horizon`.
+        If peers have not `used` the quota lately, a client waits for its turn for at most two horizons.
         With `confirm` they stay charged for good: peers used them, but no message will report it.
         With `hold` they stay for now, because no message can have arrived yet. `hold` wins over `confirm`.
         """
@@ -130,7 +130,7 @@ class SharedMeter(Meter):
         self._presumed = 0.0
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
-        self._longest_turn = LONGEST_TURN_SECONDS if used else min(horizon, LONGEST_TURN_SECONDS)
+        self._longest_turn = _longest_turn(horizon, used=used)
         if self._extra <= _FEW:
             self._wait = 0.0
 
@@ -242,3 +242,7 @@ def as_shared(meter: Meter | None) -> SharedMeter | None:
     if isinstance(meter, GroupMeter):
         meter = meter.own
     return meter if isinstance(meter, SharedMeter) else None
+
+
+def _longest_turn(horizon: float, *, used: bool) -> float:
+    return LONGEST_TURN_SECONDS if used else min(2.0 * horizon, LONGEST_TURN_SECONDS)

@@ -13,13 +13,18 @@ from itertools import pairwise
 from statistics import quantiles
 from time import process_time
 
-from gateway.features.sharing.member import CROWD
-from gateway.features.sharing.shared_usage import reading_pause
-from gateway.features.sharing.use_message import parse, parse_member
+from gateway.features.sharing.member import CROWD, Member
+from gateway.features.sharing.shared_usage import most_rows, reading_pause
+from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse, parse_member
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from loadtest.scenarios.sharing_simulation import ROUND_TRIP, Scenario, Simulation
 from loadtest.testkit.paths import RESULTS
 
 RESULT_FILE = RESULTS / "thousand-gateways.json"
+ENTITIES = 500
+"""The number of entities in the messages that are read at full size."""
+
 SPAN = 10
 """Seconds of which the rate is compared with the quota."""
 
@@ -150,6 +155,37 @@ def tenth(gateways: int, clients: int = 0, quota: float = 10_000_000.0, seconds:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The cost of a member that reads full messages of all `gateways` peers. `cores` is for the messages of one second."""
+
+    gateways: int
+    rows: int
+    microseconds_per_row: float
+    cores: float
+
+
+def reading(gateways: int) -> Reading:
+    quota = EntityQuota(ClientQuotaEntity(user=DEFAULT), {"producer_byte_rate": 10_000_000.0})
+    member = Member(f"{1:016x}", QuotaEngine(QuotaSettings(quotas=(quota,)), 0.0, shared=True), Scenario(1).interval, 0.0)
+    rows, now, spent = most_rows(gateways), 0.0, 0.0
+    for sequence in (1, 2, 3):  # a peer's second message makes it known, and the third one is measured
+        now += member.interval
+        for peer in range(2, gateways + 2):
+            names = (f"user-{(peer + place) % ENTITIES}" for place in range(rows))
+            uses = tuple(EntityUse("produce", Tags(name, None), 1_000 * sequence, 500) for name in names)
+            message = encode(UseMessage(sequence, uses))
+            began = process_time()
+            member.receive(f"{peer:016x}".encode(), message, now)
+            spent += process_time() - began if sequence == 3 else 0.0
+        began = process_time()
+        member.step(now)
+        spent += process_time() - began if sequence == 3 else 0.0
+        member.receive(f"{1:016x}".encode(), encode(UseMessage(sequence, ())), now)
+    per_row = spent / gateways / rows
+    return Reading(gateways, rows, round(per_row * 1e6, 1), round(spent / member.interval, 3))
+
+
 SCENARIOS = {
     "1 gateway, 16 clients": Crowd(1, 16),
     "20 gateways": Crowd(20),
@@ -172,11 +208,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="run this scenario, and write no file")
     only = parser.parse_args().only
-    outcomes = {}
+    outcomes: dict[str, dict[str, object]] = {}
     for name, scenario in SCENARIOS.items():
         if only is None or name in only:
             outcomes[name] = {"scenario": asdict(scenario), "outcome": asdict(CrowdSimulation(scenario).evenness())}
             print(name, json.dumps(outcomes[name]["outcome"]), flush=True)
+    for gateways in () if only else (8, 20, 100, 1_000):
+        outcomes[f"full messages of {gateways} gateways"] = {"outcome": asdict(reading(gateways))}
+        print(outcomes[f"full messages of {gateways} gateways"], flush=True)
     if only is None:
         RESULT_FILE.write_text(json.dumps(outcomes, indent=2) + "\n")
 
