@@ -152,7 +152,7 @@ def no_queue(patch):
 
 def selfish_member(patch):
     """Each gateway takes the whole quota for itself."""
-    patch.setattr(Member, "_share", lambda self, entity, now, *, exact: 1.0)
+    patch.setattr(Member, "_share", lambda self, entity, now, *, newest: 1.0)
     patch.setattr(Bucket, "charge_others", lambda self, amount, now, *, no_debt: None)
 
 
