@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import NoError, for_code
@@ -68,7 +68,7 @@ class Connections:
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._open: dict[Address, AIOKafkaConnection] = {}
-        self._connecting: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()  # those that a request holds
 
     async def close(self) -> None:
         """Close all connections. A later request opens a new one."""
@@ -80,6 +80,7 @@ class Connections:
 
     async def ask(self, address: Address, request: AnyRequest) -> Answer:
         """Raises ClusterError, which names the address."""
+        connection = None
         try:
             connection = await self._connection(address)
             answer = await connection.send(request)
@@ -87,7 +88,7 @@ class Connections:
         except ClusterError:
             raise
         except Exception as error:  # aiokafka raises any exception for an odd answer, such as a TypeError
-            self._forget(address)
+            self._forget(address, connection)
             host, port = address
             # A RuntimeError is a KafkaError, or uvloop's for a transport that has closed before the request was written.
             lost = isinstance(error, RuntimeError | OSError | EOFError | ValueError | AssertionError)
@@ -107,7 +108,8 @@ class Connections:
         raise ClusterError("; ".join(problems) or "there is no broker to ask")
 
     async def _connection(self, address: Address) -> AIOKafkaConnection:
-        async with self._connecting[address]:
+        lock = self._connecting.setdefault(address, asyncio.Lock())
+        async with lock:
             connection = self._open.get(address)
             if connection is None or not connection.connected():
                 host, port = address
@@ -117,12 +119,12 @@ class Connections:
                 self._open[address] = connection
             return connection
 
-    def _forget(self, address: Address) -> None:
-        """Close a failed connection, and drop its lock: a broker may name any number of addresses."""
-        self._connecting.pop(address, None)
-        broken = self._open.pop(address, None)
+    def _forget(self, address: Address, broken: AIOKafkaConnection | None) -> None:
+        """Close a failed connection, but not a newer one that another request has opened meanwhile."""
         if broken is not None:
             broken.close()
+            if self._open.get(address) is broken:
+                del self._open[address]
 
 
 def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:

@@ -5,12 +5,9 @@ import logging
 from contextlib import suppress
 
 import pytest
-from aiokafka.errors import KafkaError
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from gateway.cluster import topic_log
-from gateway.cluster.client import ClusterError, Connections
-from gateway.cluster.requests import describe_topics
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -142,25 +139,3 @@ async def test_topic_is_created_with_producer_compression():
         await topic.created.wait()
         await reader.until(lambda: reader.log.topic_id)
     assert topic.configs == {"cleanup.policy": "compact", "compression.type": "producer"}
-
-
-class ClosedTransport:
-    """A connection with a closed transport, on which uvloop raises an error that is not Kafka's."""
-
-    def connected(self):
-        return True
-
-    def send(self, request):
-        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
-
-    def close(self):
-        pass
-
-
-async def test_closed_connection_raises_a_cluster_error():
-    connections = Connections()
-    connections._open["127.0.0.1", 9] = ClosedTransport()
-    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9: unable to perform operation") as caught:
-        await connections.ask(("127.0.0.1", 9), describe_topics([]))
-    assert not isinstance(caught.value, KafkaError)
-    assert not connections._open

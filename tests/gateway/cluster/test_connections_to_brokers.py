@@ -1,0 +1,103 @@
+"""Weir's own connections to brokers."""
+
+import asyncio
+
+import pytest
+from aiokafka.errors import KafkaError
+
+from gateway.cluster.client import ClusterError, Connections
+from gateway.cluster.requests import describe_topics
+
+REQUEST = object()
+"""A request of aiokafka's: its answer is not read."""
+
+
+class ClosedTransport:
+    """A connection with a closed transport, on which uvloop raises an error that is not Kafka's."""
+
+    def connected(self):
+        return True
+
+    def send(self, request):
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    def close(self):
+        pass
+
+
+async def test_closed_connection_raises_a_cluster_error():
+    connections = Connections()
+    connections._open["127.0.0.1", 9] = ClosedTransport()
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9: unable to perform operation") as caught:
+        await connections.ask(("127.0.0.1", 9), describe_topics([]))
+    assert not isinstance(caught.value, KafkaError)
+    assert not connections._open
+
+
+class Breaking:
+    """A connection that is lost at once, while a request on it fails a moment later."""
+
+    def __init__(self):
+        self.failed = asyncio.Event()
+
+    def connected(self):
+        return False
+
+    async def send(self, request):
+        await self.failed.wait()
+        raise OSError("connection reset")
+
+    def close(self):
+        pass
+
+
+class Answering(Breaking):
+    """A connection that answers."""
+
+    def connected(self):
+        return True
+
+    async def send(self, request):
+        return "answer"
+
+
+async def test_failed_request_leaves_the_newer_connection_alone(monkeypatch):
+    old, reachable, opened = Breaking(), asyncio.Event(), []
+
+    async def connect(*_address, **_options):
+        await reachable.wait()
+        opened.append(Answering())
+        return opened[-1]
+
+    async def connect_at_once(*_address, **_options):
+        return old
+
+    monkeypatch.setattr("gateway.cluster.client.create_conn", connect_at_once)
+    connections, address = Connections(), ("127.0.0.1", 9)
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(_error_of(connections.ask(address, REQUEST)))
+        await turns()
+        monkeypatch.setattr("gateway.cluster.client.create_conn", connect)
+        second = tasks.create_task(connections.ask(address, REQUEST))
+        await turns()
+        old.failed.set()
+        await first
+        third = tasks.create_task(connections.ask(address, REQUEST))
+        await turns()
+        reachable.set()
+    assert "connection reset" in first.result()
+    assert second.result() == third.result() == "answer"
+    assert list(connections._open.values()) == opened
+    assert len(opened) == 1
+
+
+async def _error_of(asking):
+    with pytest.raises(ClusterError) as caught:
+        await asking
+    return str(caught.value)
+
+
+async def turns():
+    """Let each task run until it waits for an event."""
+    for _ in range(5):
+        await asyncio.sleep(0)
