@@ -37,6 +37,10 @@ class Tables(Protocol):
         """The bytes of each owner and kind on each date; `gateway.reports.job.owners` describes the columns."""
 
     @property
+    def owner_months(self) -> DataFrame:
+        """The bytes of each owner and kind in each month, see `gateway.reports.job.owners`. A month may have several rows."""
+
+    @property
     def names(self) -> DataFrame:
         """The dictionary of the ids: one row for each entity and matched quota, maybe also of other hours."""
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from gateway.quotas.kinds import BYTES
 from gateway.reports.chargeback import OF_GROUPS, PERCENTILE, RATES, owner_label, sums
 from gateway.reports.job.columns import ratio
-from gateway.reports.job.owners import OWNER, rates_of
+from gateway.reports.job.owners import OWNER, rates_of_month, summed_months
 from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import BARS, grouped_bars
 from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
@@ -25,9 +25,7 @@ _FIGURES: Final = {
 
 def _build(tables: Tables) -> DataFrame:
     this_month = F.trunc("date", "month").alias("month")
-    used = F.sort_array(F.flatten(F.collect_list("used"))).alias("used")
-    months = tables.owner_days.groupBy(this_month, *OWNER).agg(F.sum("total").alias("total"), used)
-    by_month = months.select("month", *OWNER, *sums(), *rates_of("used"))
+    by_month = summed_months(tables.owner_months).select("month", *OWNER, *sums(), *rates_of_month())
     days = F.broadcast(tables.minutes.groupBy(this_month).agg(F.count_distinct("date").alias("days")))
     following = F.add_months("month", 1).alias("month")
     # Each row serves two months, so an owner without use in one of them has a row as well.

@@ -27,6 +27,8 @@ _BYTE_KINDS: Final = [kind.name for kind in UNITS[BYTES]]
 _INTERVALS: Final = [f"of_{place}" for place in range(60 // FIVE_MINUTES)]
 _NO_USE: Final = float("-inf")
 """Stands for an interval without use: Spark sorts numbers far faster than numbers and nulls."""
+_TOP: Final = 31 * 24 * 60 // FIVE_MINUTES // 20 + 1
+"""A twentieth of the intervals of the longest month, and one more: the 95th percentile of a month is among as many."""
 
 
 def owner_days(names: DataFrame, five_minutes: DataFrame, groups: DataFrame | None) -> DataFrame:
@@ -68,6 +70,29 @@ def rates_of(used: str) -> Sequence[Column]:
     return (
         _rate(F.element_at(used, -1)).alias("peak_rate"),
         _rate(F.element_at(used, F.ceil(F.size(used) * 0.95).cast("int"))).alias("rate_95"),
+    )
+
+
+def months_of(days: DataFrame) -> DataFrame:
+    """`owner_days` as parts of months: `top` has the bytes of the busiest intervals, and `count` counts all with use."""
+    month = F.trunc("date", "month").alias("month")
+    return days.select(month, *OWNER, "total", F.size("used").cast("long").alias("count"), F.col("used").alias("top"))
+
+
+def summed_months(parts: DataFrame) -> DataFrame:
+    """One row for each month and owner. `top` is in ascending order, and long enough for `rates_of_month`."""
+    top = F.sort_array(F.flatten(F.collect_list("top"))).alias("top")
+    months = parts.groupBy("month", *OWNER).agg(F.sum("total").alias("total"), F.sum("count").alias("count"), top)
+    size = F.least(F.size("top"), F.lit(_TOP))
+    return months.withColumn("top", F.slice("top", F.size("top") - size + 1, size))
+
+
+def rates_of_month() -> Sequence[Column]:
+    """`peak_rate` and `rate_95` of the rows of `summed_months`."""
+    place = F.ceil(F.col("count") * 0.95) - F.col("count")
+    return (
+        _rate(F.element_at("top", -1)).alias("peak_rate"),
+        _rate(F.element_at("top", (F.size("top") + place).cast("int"))).alias("rate_95"),
     )
 
 

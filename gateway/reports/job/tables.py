@@ -1,13 +1,14 @@
 """The tables that reports read: the aggregates of the requested hours, from the roll-ups of whole days and from hours."""
 
-from collections.abc import Iterable, Mapping
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.hours import ENTITY_MINUTES, MAXIMA, SUMS, HourEvents, rates
-from gateway.reports.job.owners import GROUP, NO_GROUP, owner_days, owners_of
+from gateway.reports.job.owners import GROUP, NO_GROUP, months_of, owner_days, owners_of, summed_months
 from gateway.reports.job.period import Hour
 from gateway.reports.job.state import DoneHour, State
 
@@ -43,7 +44,9 @@ def roll_up(state: State, hours: Mapping[Hour, DoneHour]) -> None:
     for first in range(0, len(missing), _DAYS_AT_ONCE):
         dates = missing[first : first + _DAYS_AT_ONCE]
         days = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] in dates})
-        state.write_days(dates, days.sums_of_days())
+        tables = days.sums_of_days()
+        state.write_days(dates, tables)
+        tables["owner_days"].unpersist()
 
 
 class StoredTables:
@@ -65,20 +68,23 @@ class StoredTables:
         return self._state.read(name, wanted)
 
     def sums_of_days(self) -> Mapping[str, DataFrame]:
-        """The tables of a roll-up. `sums` and `owner_days` have dates."""
+        """The tables of a roll-up. `sums` and `owner_days` have dates. The latter is in memory: `owner_months` need it too."""
+        days = self._owner_days(with_groups=True).cache()
         return {
             "names": self._dictionary("names"),
             "places": self._dictionary("places"),
             "rates": self.rates.groupBy("entity", "slot").agg(F.sum("count").alias("count")),
             "sums": self._sums("date", "entity"),
-            "owner_days": self._owner_days(with_groups=True),
+            "owner_days": days,
+            "owner_months": summed_months(months_of(days)),
         }
 
-    def _with_days(self, name: str, rest: DataFrame) -> DataFrame:
-        """The rows of the roll-ups, and those of all other hours."""
-        if not self._days:
+    def _with_days(self, name: str, rest: DataFrame, dates: Sequence[dt.date] | None = None) -> DataFrame:
+        """The rows of the roll-ups, all or those of some `dates`, and the rows of all other hours."""
+        dates = self._days if dates is None else dates
+        if not dates:
             return rest
-        days = self._state.read_days(name, self._days)
+        days = self._state.read_days(name, dates)
         return days.unionByName(rest) if self._rest else days
 
     def _dictionary(self, name: str) -> DataFrame:
@@ -139,17 +145,31 @@ class StoredTables:
 
     @cached_property
     def owner_days(self) -> DataFrame:
-        found = self._all_owner_days()
+        return self._grouped(self._with_days("owner_days", self._rest_of_owners))
+
+    @cached_property
+    def owner_months(self) -> DataFrame:
+        whole = self._state.in_whole_roll_ups(self._days)
+        part = [date for date in self._days if date not in whole]
+        days = months_of(self._grouped(self._with_days("owner_days", self._rest_of_owners, part)))
+        return days.unionByName(self._grouped(self._state.read_days("owner_months", whole))) if whole else days
+
+    @cached_property
+    def _has_groups(self) -> bool:
+        return not owners_of(self.names).where(F.col("owner_type") == GROUP).isEmpty()
+
+    @cached_property
+    def _rest_of_owners(self) -> DataFrame:
+        found = self._owner_days(with_groups=self._has_groups)
         return found.cache() if self.single_hours > _MAX_SINGLE_HOURS else found  # two reports read them
 
-    def _all_owner_days(self) -> DataFrame:
-        if not owners_of(self.names).where(F.col("owner_type") == GROUP).isEmpty():
-            return self._owner_days(with_groups=True)
-        return self._owner_days(with_groups=False).where(F.col("owner_type") != NO_GROUP)
+    def _grouped(self, rows: DataFrame) -> DataFrame:
+        return rows if self._has_groups else rows.where(F.col("owner_type") != NO_GROUP)
 
     def _owner_days(self, *, with_groups: bool) -> DataFrame:
+        """Those of the hours outside of roll-ups."""
         names, five_minutes, groups = (self._state.read(name, self._rest) for name in ("names", "five_minutes", "groups"))
-        return self._with_days("owner_days", owner_days(names, five_minutes, groups if with_groups else None))
+        return owner_days(names, five_minutes, groups if with_groups else None)
 
     @cached_property
     def minutes(self) -> DataFrame:

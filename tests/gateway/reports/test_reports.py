@@ -114,15 +114,28 @@ class UseTables:
         return self.spark.createDataFrame([(date,) for date, _, _ in self.uses], "date date")
 
     @property
-    def owner_days(self) -> "DataFrame":
-        from gateway.reports.job.owners import owner_days
+    def owner_months(self) -> "DataFrame":
+        from gateway.reports.job.owners import months_of, owner_days
 
         users = sorted({user for _, user, _ in self.uses})
         rows = [(date, 0, users.index(user), [amount, *[None] * 11]) for date, user, amount in self.uses]
         five_minutes = self.spark.createDataFrame(rows, "date date, hour int, entity long, amounts array<double>")
         # None of them has a parent.
         groups = self.spark.createDataFrame([], "date date, hour int, kind string, parent string")
-        return owner_days(self.names, five_minutes, groups)
+        return months_of(owner_days(self.names, five_minutes, groups))
+
+
+def test_rates_of_a_month_need_only_its_busiest_intervals(spark: "SparkSession") -> None:
+    from gateway.reports.job.owners import rates_of_month, summed_months
+
+    amounts = [[300.0 * (number * 7919 % 8000) for number in range(day, 8000, 25)] for day in range(25)]
+    columns = "month date, owner_type string, owner string, kind string, total double, count long, top array<double>"
+    rows = [(dt.date(2026, 3, 1), "user", "ada", "fetch", sum(day), len(day), sorted(day)) for day in amounts]
+    first, last = spark.createDataFrame(rows[:20], columns), spark.createDataFrame(rows[20:], columns)
+    stored = summed_months(first)
+    assert stored.selectExpr("size(top)").first()[0] < stored.first()["count"]  # type: ignore[index]
+    month = summed_months(stored.unionByName(last)).select("total", "count", *rates_of_month()).collect()
+    assert [tuple(row) for row in month] == [(300.0 * sum(range(8000)), 8000, 7999, 7599)]
 
 
 def test_trend_shows_owners_that_come_and_go(spark: "SparkSession") -> None:
