@@ -41,6 +41,7 @@ class ClientConnection(asyncio.Protocol):
         self.frames = Frames()
         self.session = (0, 0 if client.plan.in_session else -1)
         self.muted_until = 0.0
+        self.named = not client.plan.user  # the gateway knows the user
         self.is_member = False  # the coordinator has accepted a heartbeat
         self.ended: str | None = None  # fin, reset or closed
         self.lost = asyncio.Event()
@@ -181,6 +182,7 @@ class SimulatedClient:
         """Send both requests of SASL, one after the other, unless the connection ends before."""
         await self._exchange(connection, lambda number: kafka.handshake(number, self.plan.client_id))
         await self._exchange(connection, lambda number: kafka.authenticate(number, self.plan.client_id, self.plan.user))
+        connection.named = connection.ended is None
 
     async def _exchange(self, connection: ClientConnection, make: Callable[[int], bytes]) -> None:
         if connection.ended is None:
@@ -263,14 +265,15 @@ class SimulatedClient:
         self.answered.set()
 
     def abort_in_request(self) -> None:
-        """Send the first half of a request, and reset the connection."""
+        """Send the first half of a request, and reset the connection. A client without a user yet sends no Produce."""
         connection = self.connection
         if connection is None or connection.ended is not None or connection.transport.is_closing():
             return
         connection.ended = "reset"
         self.answered.set()
         number = self._next_number(connection)
-        frame = kafka.produce(number, self.plan.client_id, self.plan.size, 1)
+        name = self.plan.client_id
+        frame = kafka.produce(number, name, self.plan.size, 1) if connection.named else kafka.handshake(number, name)
         self.cluster.sent[number] = Sent(frame, kafka.head_of(frame), 1, connection.number)
         self.process.run(connection.transport.write, frame[: len(frame) // 2])
         self.cluster.network.at(self.loop.time() + self._line.delay() * 3, connection.transport.connection.cut)
