@@ -448,9 +448,8 @@ def test_command_config_is_that_of_kafkas_tools(
     settings = tmp_path / "admin.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     config = tmp_path / "weir.yaml"
-    config.write_text(
-        f"upstream: {{bootstrap_servers: ['{servers}']}}\nlisteners: [{{name: clients, bootstrap_port: 29092}}]\n"
-    )
+    # Brokers of tests have ports from 22000, so none of them is taken for this listener.
+    config.write_text(f"upstream: {{bootstrap_servers: ['{servers}']}}\nlisteners: [{{name: clients, bootstrap_port: 1024}}]\n")
     access = ["--bootstrap-server", servers, "--command-config", str(settings)]
     user = ["--entity-type", "users", "--entity-name", f"by-{listener}-{mechanism}"]
     quota = ["--alter", *user, "--add-config", f"{QUOTA_KEY}=12345"]
