@@ -7,11 +7,14 @@ It prints one JSON object. It reads the CPU clocks of the given processes at the
 
 import asyncio
 import json
+import os
 import ssl
 import struct
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, cast
 
 import uvloop
@@ -63,6 +66,13 @@ class Saturated:
     requests: int
     seconds: float
     cpu: float
+
+
+def pin(pid: int, cpus: set[int]) -> None:
+    """Run all threads of a process on these processors; later threads inherit that."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), cpus)
 
 
 def cpu_seconds(pids: tuple[int, ...]) -> float:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.bench.open_loop import Floats, OpenLoop, OpenSample
+from loadtest.bench.estimate import Estimate, Floats, Rounds, over_rounds
+from loadtest.bench.generator import pin
+from loadtest.bench.open_loop import OpenLoop, OpenSample
 from loadtest.bench.proxies import Way
 from loadtest.bench.rounds import PRODUCE_TOPIC, in_turns, started
 from loadtest.testkit.kafka import free_port, spawn
@@ -29,7 +31,6 @@ _CALIBRATION_STEPS = 4
 _MAX_STEP = 3.0
 _PATIENCE_SECONDS = 120.0
 _RESAMPLES = 2_000
-_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,6 @@ OpenSamples = dict[str, list[OpenSample]]
 """The samples of each way. The n-th sample belongs to the n-th round."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its interval of 95 % confidence."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f}-{self.high:.2f})"
-
-
 def values(samples: OpenSamples, way: str, field: str) -> Floats:
     return np.array([getattr(sample, field) for sample in samples[way]])
 
@@ -66,16 +55,12 @@ def added(samples: OpenSamples, way: str, field: str) -> Floats:
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Estimate:
-    """The ratio of two medians over rounds. A bootstrap draws whole rounds, so that both sides have the same rounds."""
+    """The ratio of two medians over the same rounds."""
 
-    def of(rounds: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> Floats:
-        found: Floats = np.median(numerator[rounds], axis=-1) / np.median(denominator[rounds], axis=-1)
-        return found
+    def of(rounds: Rounds) -> float:
+        return float(np.median(numerator[rounds]) / np.median(denominator[rounds]))
 
-    count = len(numerator)
-    drawn = np.random.default_rng(_SEED).integers(count, size=(_RESAMPLES, count))
-    low, high = np.percentile(of(drawn), (2.5, 97.5))
-    return Estimate(float(of(np.arange(count))), float(low), float(high))
+    return over_rounds(len(numerator), of, _RESAMPLES)
 
 
 class Laboratory:
@@ -90,8 +75,7 @@ class Laboratory:
 
     def pin(self, way: Way) -> None:
         for pid in way.pids:
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), {self._proxies})
+            pin(pid, {self._proxies})
 
     def sample(self, way: Way, rate: float, seconds: float, seed: int) -> OpenSample:
         """Raises `RuntimeError` with the load's message."""

@@ -21,13 +21,11 @@ from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadtest.bench.estimate import Floats
 from loadtest.bench.frames import produce_load
 from loadtest.bench.generator import LoadError, cpu_seconds, host_and_port
 from loadtest.bench.null_broker import answer
-
-Floats = NDArray[np.float64]
 
 _CORRELATION_IDS = 64
 _CHUNK = 1 << 18

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from loadtest.bench.estimate import Floats
 from loadtest.scenarios.metadata_flood.steady_producer import Latencies
-from loadtest.scenarios.metadata_flood.tail_latency import Floats, p99, ratio_of_p99
+from loadtest.scenarios.metadata_flood.tail_latency import p99, ratio_of_p99
 
 
 def rounds(count: int, scale: float = 1.0) -> list[Floats]:
@@ -21,7 +22,6 @@ def test_one_slow_round_widens_interval() -> None:
     found = ratio_of_p99([*rounds(7), *rounds(1, 10.0)], rounds(8))
     assert found.low == pytest.approx(1.0)
     assert found.low < found.value < found.high
-    assert str(found).startswith(f"{found.value:.3f} (95 % interval: 1.000 to ")
 
 
 def test_slow_round_of_both_conditions_cancels() -> None:

@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -28,12 +28,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.bench.generator import Job, cpu_seconds
+from loadtest.bench.estimate import Floats
+from loadtest.bench.generator import Job, cpu_seconds, pin
 from loadtest.bench.report import machine
 from loadtest.bench.rounds import PRODUCE_TOPIC, broker, saturated
 from loadtest.scenarios.metadata_flood.flooder import ALLOWED_PER_SECOND, CLIENT_ID, CONNECTIONS, Flooded, Flooder, StalledSink
 from loadtest.scenarios.metadata_flood.steady_producer import SteadyProducer
-from loadtest.scenarios.metadata_flood.tail_latency import Floats, ratio_of_p99
+from loadtest.scenarios.metadata_flood.tail_latency import ratio_of_p99
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, NodeError
 
@@ -104,13 +105,6 @@ class Stage:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the flood {trouble} in time")
             time.sleep(0.05)
-
-
-def pin(pid: int, cpus: set[int]) -> None:
-    """Run all threads of a process on these processors; later threads inherit that."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(ProcessLookupError):
-            os.sched_setaffinity(int(task.name), cpus)
 
 
 def order(number: int) -> list[str]:
@@ -203,7 +197,7 @@ def main() -> int:
         for above, below in ((FLOOD, QUIET), (CONTROL, QUIET), (FLOOD, CONTROL))
     }
     for name, ratio in ratios.items():
-        print(f"p99 {name}: {ratio}")
+        print(f"p99 {name}: {ratio.value:.3f} (95 % interval: {ratio.low:.3f} to {ratio.high:.3f})")
     if options.json is not None:
         rounded = {name: {key: round(value, 3) for key, value in asdict(each).items()} for name, each in ratios.items()}
         content = {"machine": machine(), "conditions": rows, "ratios_of_p99": rounded}

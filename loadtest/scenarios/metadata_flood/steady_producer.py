@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
+from loadtest.bench.estimate import Floats
 from loadtest.bench.frames import Load, produce_load
 from loadtest.scenarios.metadata_flood.child_process import PATIENCE_SECONDS, ChildError, ChildProcess
-from loadtest.scenarios.metadata_flood.tail_latency import Floats
 
 _DEPTH = 16
 _HEAD = struct.Struct(">ii")
