@@ -211,8 +211,7 @@ class State:
             self._done |= hours
             for date, hour in hours:
                 self._batch_of[date][hour] = one["batch"]
-        # The roll-ups of an older version lack a table, so they do not count.
-        for one in mark["roll_ups"] if "owner_months" in mark["schemas"] else ():
+        for one in mark["roll_ups"]:
             batches = {dt.date.fromisoformat(day["date"]): dict(day["batches"]) for day in one["days"]}
             self._roll_ups |= dict.fromkeys(batches, _RollUp(one["folder"], set(one["stored"]), batches))
 
