@@ -6,7 +6,7 @@ had time to arrive. So gateways that unmute their clients at the same moment do 
 only the reported use counts.
 
 All gateways know nearly the same balance, so their clients would come back at one moment. Each gateway therefore waits for a
-turn as well, at random within the time that the peers' requests take.
+turn as well. The turns are spread over the time that the peers' requests take.
 """
 
 from collections.abc import Sequence

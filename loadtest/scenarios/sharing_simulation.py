@@ -3,7 +3,7 @@ loadtest.scenarios.sharing_simulation`.
 
 It runs real engines and members (`gateway.features.sharing`) in simulated time; only the topic is replaced by a delay. Each
 client sends a request, waits for its throttle time and at least a round trip, and sends the next. All clients start at the
-same moment with full buckets, which is the worst case.
+same moment with full buckets: the worst case.
 """
 
 import argparse

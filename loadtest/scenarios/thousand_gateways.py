@@ -2,7 +2,7 @@
 loadtest.scenarios.thousand_gateways`.
 
 It runs real engines and members in simulated time, as `sharing_simulation` does. All clients begin at the same moment with full
-buckets, which is the worst case. `A model` has a tenth of the gateways, the clients and the quota, see `tenth`.
+buckets: the worst case. `A model` has a tenth of the gateways, the clients and the quota, see `tenth`.
 """
 
 import argparse

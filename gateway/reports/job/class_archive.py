@@ -1,4 +1,4 @@
-"""An archive of Java's classes (AppCDS) beside the aggregates. With it, a brief run needs a fifth less CPU time.
+"""An archive of Java's classes (AppCDS) beside the aggregates. docs/decisions/025 has what it saves.
 
 Java writes the archive when it exits. An archive fits one version of Java and of Spark's jars: their hash is in its name. Java
 ignores an archive that does not fit or is incomplete, so none can make a run fail.

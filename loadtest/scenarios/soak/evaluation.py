@@ -1,4 +1,4 @@
-"""Reads the files of a run, which may still go on, and applies the checks."""
+"""Applies the checks to the files of a run, also during the run."""
 
 import json
 from collections import Counter
