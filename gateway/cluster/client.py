@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
-from aiokafka.errors import NoError, for_code
+from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
 from gateway.cluster.brokers import Address
 from gateway.cluster.requests import BrokerRequest
@@ -27,6 +27,10 @@ Answer = Any
 
 class ClusterError(Exception):
     """The cluster or a broker can't be reached, or refuses a request."""
+
+
+class MissingTopicError(ClusterError):
+    """The cluster answered that a topic or a partition does not exist."""
 
 
 class CredentialsError(ClusterError):
@@ -138,4 +142,5 @@ def check_error(code: int, subject: str) -> None:
     """Raise ClusterError for an error code of Kafka's other than 0."""
     kind = for_code(code)
     if kind is not NoError:
-        raise ClusterError(f"{subject}: {kind.__name__} ({code})")
+        error = MissingTopicError if kind is UnknownTopicOrPartitionError else ClusterError
+        raise error(f"{subject}: {kind.__name__} ({code})")

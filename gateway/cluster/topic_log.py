@@ -17,7 +17,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, answer_of, check_error
+from gateway.cluster.client import ClusterError, MissingTopicError, answer_of, check_error
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
 from gateway.cluster.record_batches import Record, batches_of
 
@@ -75,13 +75,15 @@ class LogStatus:
     """Status for metrics and messages.
 
     `caught_up` is True after the reader has reached the end that the topic had at the first read. `behind` counts the offsets
-    that the last read left. `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
+    that the last read left. `interrupted` is True after a failed read until the reader is at the end again; a missing topic is
+    not a failure. `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
     """
 
     reader: LinkStatus = field(default_factory=LinkStatus)
     publisher: LinkStatus = field(default_factory=LinkStatus)
     caught_up: bool = False
     behind: int = 0
+    interrupted: bool = False
     records_total: int = 0
     unreadable_batches_total: int = 0
     published_at: float | None = None
@@ -138,6 +140,7 @@ class TopicLog:
                     await self._follow()
                 except ClusterError as error:
                     self._note(self.status.reader, "read", str(error))
+                    self.status.interrupted |= not isinstance(error, MissingTopicError)
                 await self._reading.close()
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
@@ -221,6 +224,7 @@ class TopicLog:
             await self._fetch_from(leader, partitions, _FETCH_WAIT_MS // len(by_leader))
         if not self.status.caught_up and all(self._positions[p] >= self._ends.get(p, 1 << 63) for p in self._positions):
             self.status.caught_up = True
+        self.status.interrupted &= bool(self.status.behind)
         looked, self._looked = self._looked, asyncio.Event()
         looked.set()
 

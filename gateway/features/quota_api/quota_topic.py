@@ -14,7 +14,7 @@ from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
-from gateway.features.quota_api.records import SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
+from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.quotas.entity import DynamicQuotas
 
@@ -60,6 +60,7 @@ class QuotaTopic:
         self._known: DynamicQuotas = {}
         self._dirty = False
         self._to_put_back = False
+        self._puts_back_from = 0.0  # monotonic seconds
         self._whole = asyncio.Event()
         spec = TopicSpec(topic, configs=TOPIC_CONFIGS)
         self._log = TopicLog(connect, spec, self._on_record, self._on_new_topic)
@@ -128,6 +129,8 @@ class QuotaTopic:
 
     async def _follow(self) -> None:
         """Called each time the reader has reached the end of the topic."""
+        if self._waits_for_peers():
+            return
         if not self._table.settled and self._known:
             await self._migrate()
         if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
@@ -139,6 +142,12 @@ class QuotaTopic:
         self._whole.set()
         if self._dirty:
             self._take_over()
+
+    def _waits_for_peers(self) -> bool:
+        """True while a gateway with newer quotas may still fill a recreated topic."""
+        if self._table.filled and self._puts_back_from > clock.monotonic():
+            self._to_put_back = False
+        return self._to_put_back and self._puts_back_from > clock.monotonic()
 
     async def _migrate(self) -> None:
         """Fill a new topic with the known quotas, unless another gateway has claimed this task."""
@@ -155,7 +164,7 @@ class QuotaTopic:
     async def _put_back(self) -> bool:
         """Add the known quotas to a recreated topic that already has another gateway's change."""
         try:
-            await self._publish_missing([])
+            await self._publish_missing([claim(self._gateway), settled()])
         except (ClusterError, TimeoutError):  # TopicLog has logged it
             await asyncio.sleep(RETRY_SECONDS)
             return False
@@ -164,8 +173,9 @@ class QuotaTopic:
 
     async def _publish_missing(self, end: list[Record]) -> None:
         missing = changes(self._table.quotas, self._table.with_missing(self._known))
-        async with asyncio.timeout(SAVE_SECONDS):
-            await self._publish([*missing, *end])
+        if missing or not self._table.filled:
+            async with asyncio.timeout(SAVE_SECONDS):
+                await self._publish([*missing, *end])
         if missing:
             _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
 
@@ -225,4 +235,6 @@ class QuotaTopic:
         self._table = QuotaRecords()
         self._table.skipped = self._skipped
         self._to_put_back = True
+        if self._log.status.interrupted:  # this gateway may have missed the last changes
+            self._puts_back_from = clock.monotonic() + CLAIM_SECONDS
         self._whole.clear()

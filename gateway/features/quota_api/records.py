@@ -74,6 +74,7 @@ class QuotaRecords:
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
         self.removed: dict[ClientQuotaEntity, None] = {}
         self.settled = False
+        self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
         self._claim: tuple[str, float] | None = None
 
@@ -99,6 +100,7 @@ class QuotaRecords:
             return "version"
         if record.claimed_by is None:
             self.settled = True
+            self.filled |= self._claim is not None
         elif self.claimant(now) is None:
             self._claim = (record.claimed_by, now)
         return None

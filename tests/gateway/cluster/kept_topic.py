@@ -24,7 +24,7 @@ class KeptTopic:
 
     `open` are the numbers of the clients that have not been closed. `fails` is called with each Produce
     request's number, from 1 on: True, and the broker is gone. `has_end` is False while the broker does not say where
-    the topic ends.
+    the topic ends. Without `reachable`, each request fails.
     """
 
     def __init__(self):
@@ -35,6 +35,7 @@ class KeptTopic:
         self.produced = 0
         self.fails = lambda number: False
         self.has_end = True
+        self.reachable = True
         self.created = asyncio.Event()
         self.closed = asyncio.Event()
         self.open = set()
@@ -97,6 +98,8 @@ class KeptTopic:
         return self._last
 
     async def _ask(self, node_id, request):
+        if not self.reachable:
+            raise ClusterError("the network is lost")
         match request:
             case ProduceRequest():
                 return self._produce(request)

@@ -15,7 +15,7 @@ from gateway.cluster.record_batches import batches_of
 from gateway.features.quota_api import quota_topic as quota_log
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_topic import QuotaTopic
-from gateway.features.quota_api.records import QuotaRecords, changes, settled
+from gateway.features.quota_api.records import QuotaRecords, changes, claim, settled
 from gateway.features.quota_api.state_file import NotSavedError
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -164,6 +164,51 @@ async def test_quota_removed_in_new_topic_stays_removed():
         put(topic, *changes({ALICE: RATE}, {}))
         await here.until_reported({BOB: RATE})
     assert table(topic).quotas == {BOB: RATE}
+
+
+@asynccontextmanager
+async def interrupted_gateway(topic):
+    """A gateway that lost the topic before it was deleted, and has seen the new topic's end."""
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, {}) as here:
+        topic.reachable = False
+        await topic.closed.wait()
+        topic.delete()
+        topic.exists = topic.reachable = True
+        while here.log._log.status.interrupted:
+            await here.log._log.looked()
+        yield here
+
+
+async def test_gateway_with_older_quotas_leaves_new_topic_to_peers():
+    topic = KeptTopic()
+    async with interrupted_gateway(topic) as here:
+        put(topic, *changes({}, {ALICE: OTHER}), claim("peer"), settled())
+        await here.until_reported({ALICE: OTHER})
+        await here.log._whole.wait()
+    assert table(topic).quotas == {ALICE: OTHER}
+
+
+@pytest.mark.parametrize("foreign", [{}, {ALICE: OTHER}], ids=["an empty topic", "a foreign change"])
+async def test_older_quotas_fill_new_topic_if_no_peer_does(monkeypatch, foreign):
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", 0.2)
+    topic = KeptTopic()
+    async with interrupted_gateway(topic) as here:
+        put(topic, *changes({}, foreign))
+        await here.log._whole.wait()
+    assert table(topic).quotas == {ALICE: RATE, BOB: RATE} | foreign
+
+
+async def test_gateway_marks_recreated_topic_as_filled():
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, {}) as here:
+        topic.delete()
+        topic.exists = True
+        put(topic, *changes({}, {ALICE: OTHER, BOB: OTHER}))
+        await here.until_reported({ALICE: OTHER, BOB: OTHER})
+        await here.log._whole.wait()
+    assert table(topic).filled
 
 
 async def test_change_before_topic_is_read_ignores_copy():
