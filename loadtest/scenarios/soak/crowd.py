@@ -18,7 +18,7 @@ import uvloop
 
 from loadtest.scenarios.soak import raw_requests as raw
 from loadtest.scenarios.soak.journal import Journal
-from loadtest.scenarios.soak.visitor import CALM, CAPPED_TOPIC, Surroundings, Visitor
+from loadtest.scenarios.soak.visitor import CALM, CAPPED_TOPIC, Surroundings, Visitor, send
 
 _REPORT_SECONDS: Final = 10.0
 _REFRESH_SECONDS: Final = 5.0
@@ -46,7 +46,7 @@ async def see_cluster(port: int, tls: ssl.SSLContext | None, topics: list[str]) 
     async with asyncio.timeout(_ASK_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
         try:
-            writer.write(raw.metadata("leaders", 1, topics))
+            send(writer, raw.metadata("leaders", 1, topics))
             length = int.from_bytes(await reader.readexactly(4), "big")
             return raw.read_metadata(await reader.readexactly(length))
         finally:

@@ -89,6 +89,13 @@ class Surroundings:
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+def send(writer: asyncio.StreamWriter, request: bytes) -> None:
+    """Raises ConnectionResetError if the connection has ended. uvloop would raise RuntimeError then."""
+    if writer.is_closing():
+        raise ConnectionResetError
+    writer.write(request)
+
+
 class Visitor:
     """One connection after the other, until the crowd leaves."""
 
@@ -126,14 +133,17 @@ class Visitor:
                 await self._rest(self._chance.uniform(1, 4))
 
     async def _rest(self, seconds: float) -> None:
+        # asyncio.wait_for of Python 3.11 can lose a cancellation; then the crowd would go on after an error, with few clients.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._around.leaving.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._around.leaving.wait()
 
     async def _stay_at(self, broker: int, address: tuple[str, int]) -> None:
         around, chance = self._around, self._chance
         tls = around.tls if self._encrypted else None
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(*address, ssl=tls), _CONNECT_SECONDS)
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection(*address, ssl=tls)
         except TimeoutError:
             around.counts["no connection in time"] += 1
             return
@@ -151,7 +161,8 @@ class Visitor:
             around.connected -= 1
             writer.close()
             with suppress(*_LOST, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), _CONNECT_SECONDS)
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    await writer.wait_closed()
 
     async def _one_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, broker: int) -> None:
         kind, manner = self._chance.random(), self._manner
@@ -195,7 +206,7 @@ class Visitor:
         if partitions:
             number, batch, frame = self._batch(topic, self._chance.choice(partitions))
             whole = self._chance.random() < 0.5
-            writer.write(frame if whole else frame[: self._chance.randrange(1, len(frame))])
+            send(writer, frame if whole else frame[: self._chance.randrange(1, len(frame))])
             fate = Fate.UNANSWERED if whole else Fate.CUT
             self._around.journal.note(Sent(number, topic, fate, len(batch), len(frame), self._around.clock()))
         if self._chance.random() < 0.5:
@@ -206,7 +217,7 @@ class Visitor:
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
         """The response without its length. Raises `TimeoutError` if it is stuck, and OSError or EOFError."""
-        writer.write(request)
+        send(writer, request)
         async with asyncio.timeout(PATIENCE_SECONDS):
             length = int.from_bytes(await reader.readexactly(4), "big")
             if length > _LONGEST_RESPONSE:
