@@ -53,9 +53,12 @@ class _Prepared:
 
     def __init__(self, message: Message) -> None:
         self.API_KEY, self.API_VERSION = message.API_KEY, message.API_VERSION
-        self.RESPONSE_TYPE = self
         self.encode = message.encode
         self._flexible = message.flexible_version_q(message.API_VERSION)
+
+    @property
+    def RESPONSE_TYPE(self) -> "_Prepared":  # noqa: N802 -- aiokafka's name
+        return self  # an attribute would be a reference cycle: garbage until a collection that may come hours later
 
     def build_request_header(self, correlation_id: int, client_id: str) -> Message:
         header = RequestHeader_v2 if self._flexible else RequestHeader_v1

@@ -1,6 +1,8 @@
 """Weir's own connections to brokers."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from aiokafka.errors import KafkaError
@@ -101,3 +103,15 @@ async def turns():
     """Let each task run until it waits for an event."""
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+def test_sent_request_is_freed_without_the_garbage_collector():
+    gc.disable()
+    try:
+        prepared = describe_topics(["a"]).prepare({3: (0, 12)})
+        assert prepared.RESPONSE_TYPE is prepared
+        freed = weakref.ref(prepared)
+        del prepared
+        assert freed() is None
+    finally:
+        gc.enable()
