@@ -1,11 +1,13 @@
 """The composition root: builds a gateway from a config, runs it, reloads it, drains it."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import resource
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from gateway import clock, service_manager
@@ -35,6 +37,9 @@ TICK_SECONDS = 1.0
 GC_THRESHOLD = 10_000
 """Sessions make a tuple for each request and drop it in order: there is little for the collector to find."""
 
+_M_ARENA_MAX = -8
+"""A parameter of glibc's mallopt(3)."""
+
 SWITCH_SECONDS = 0.0001
 """A thread that formats a page or reads a file keeps the interpreter's lock this long while the event loop waits for it.
 
@@ -54,6 +59,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
 
     `path` is watched for changes of the config. `worker` is given to each of several processes.
     """
+    _share_heap()
     gateway = Gateway(path, config, worker)
     loop = asyncio.get_running_loop()
     stopping = Stopping()
@@ -248,3 +254,10 @@ def _allow_open_files() -> None:
 def _open_files() -> int:
     """The limit of open files."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _share_heap() -> None:
+    """Let glibc allocate from one heap for all threads. Other C libraries have no such parameter."""
+    # By default each thread gets a heap. Threads take turns, so that each heap grows to the most that any work needs.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
