@@ -75,15 +75,15 @@ class LogStatus:
     """Status for metrics and messages.
 
     `caught_up` is True after the reader has reached the end that the topic had at the first read. `behind` counts the offsets
-    that the last read left. `interrupted` is True after a failed read until the reader is at the end again; a missing topic is
-    not a failure. `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
+    that the last read left. `interrupted` is False while the reader is at the end. It becomes True by a failed read, but not by
+    a missing topic. `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
     """
 
     reader: LinkStatus = field(default_factory=LinkStatus)
     publisher: LinkStatus = field(default_factory=LinkStatus)
     caught_up: bool = False
     behind: int = 0
-    interrupted: bool = False
+    interrupted: bool = True
     records_total: int = 0
     unreadable_batches_total: int = 0
     published_at: float | None = None

@@ -77,6 +77,7 @@ class QuotaTopic:
     async def load(self) -> DynamicQuotas:
         """The copy's quotas. Raises ConfigError if the copy can't be read."""
         self._known = self._copied = await self._copy.load()
+        self._puts_back_from = clock.monotonic() + CLAIM_SECONDS  # a copy may be older than a running gateway's quotas
         return self._known
 
     async def catch_up(self) -> None:
@@ -144,10 +145,11 @@ class QuotaTopic:
             self._take_over()
 
     def _waits_for_peers(self) -> bool:
-        """True while a gateway with newer quotas may still fill a recreated topic."""
-        if self._table.filled and self._puts_back_from > clock.monotonic():
+        """True while a gateway with newer quotas may still fill a new topic."""
+        early = clock.monotonic() < self._puts_back_from
+        if early and self._table.filled:
             self._to_put_back = False
-        return self._to_put_back and self._puts_back_from > clock.monotonic()
+        return early and (self._to_put_back or (not self._table.settled and bool(self._known)))
 
     async def _migrate(self) -> None:
         """Fill a new topic with the known quotas, unless another gateway has claimed this task."""
@@ -235,6 +237,6 @@ class QuotaTopic:
         self._table = QuotaRecords()
         self._table.skipped = self._skipped
         self._to_put_back = True
-        if self._log.status.interrupted:  # this gateway may have missed the last changes
-            self._puts_back_from = clock.monotonic() + CLAIM_SECONDS
+        # After an interruption, this gateway may lack the last changes.
+        self._puts_back_from = clock.monotonic() + (CLAIM_SECONDS if self._log.status.interrupted else 0.0)
         self._whole.clear()

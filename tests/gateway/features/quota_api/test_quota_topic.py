@@ -23,6 +23,7 @@ from gateway.quotas.entity import ClientQuotaEntity
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
 from tests.gateway.cluster.kept_topic import KeptTopic
 
+LONG = 3600.0
 ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
 RATE, OTHER = {"producer_byte_rate": 1e6}, {"producer_byte_rate": 2e6}
 
@@ -95,6 +96,7 @@ def _hurry(monkeypatch):
     monkeypatch.setattr(topic_log, "MAX_AGE_SECONDS", 0.0)
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(quota_log, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", 0.0)  # nobody waits for peers
 
 
 async def test_foreign_change_in_recreated_topic_removes_nothing():
@@ -180,12 +182,24 @@ async def interrupted_gateway(topic):
         yield here
 
 
-async def test_gateway_with_older_quotas_leaves_new_topic_to_peers():
+async def test_gateway_with_older_quotas_leaves_new_topic_to_peers(monkeypatch):
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
     topic = KeptTopic()
     async with interrupted_gateway(topic) as here:
         put(topic, *changes({}, {ALICE: OTHER}), claim("peer"), settled())
         await here.until_reported({ALICE: OTHER})
         await here.log._whole.wait()
+    assert table(topic).quotas == {ALICE: OTHER}
+
+
+async def test_starting_gateway_leaves_new_topic_to_peers(monkeypatch):
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
+    topic = KeptTopic()
+    async with gateway(topic, {ALICE: RATE, BOB: RATE}, whole=False) as here:
+        while here.log._log.status.interrupted:
+            await here.log._log.looked()
+        put(topic, *changes({}, {ALICE: OTHER}), claim("peer"), settled())
+        await here.until_reported({ALICE: OTHER})
     assert table(topic).quotas == {ALICE: OTHER}
 
 
