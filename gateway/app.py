@@ -37,8 +37,17 @@ TICK_SECONDS = 1.0
 GC_THRESHOLD = 10_000
 """Sessions make a tuple for each request and drop it in order: there is little for the collector to find."""
 
-_M_ARENA_MAX = -8
-"""A parameter of glibc's mallopt(3)."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MALLOC = {
+    # uvloop allocates 256 KiB for each TLS connection, and uses the first pages. In the heap, later allocations touch the rest
+    # of such a buffer, and memory grows for hours. A mapping of its own goes back to the kernel.
+    _M_MMAP_THRESHOLD: 256 * 1024,
+    # The threshold above ends glibc's own adjustment of this one, and reads of 250 KiB would move the heap's end each time.
+    _M_TRIM_THRESHOLD: 4 * 1024 * 1024,
+    # Threads take turns. With a heap for each thread, each heap grows to the most that any work needs.
+    _M_ARENA_MAX: 1,
+}
+"""Parameters of mallopt(3)."""
 
 SWITCH_SECONDS = 0.0001
 """A thread that formats a page or reads a file keeps the interpreter's lock this long while the event loop waits for it.
@@ -59,7 +68,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
 
     `path` is watched for changes of the config. `worker` is given to each of several processes.
     """
-    _share_heap()
+    _tune_heap()
     gateway = Gateway(path, config, worker)
     loop = asyncio.get_running_loop()
     stopping = Stopping()
@@ -256,8 +265,9 @@ def _open_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _share_heap() -> None:
-    """Let glibc allocate from one heap for all threads. Other C libraries have no such parameter."""
-    # By default each thread gets a heap. Threads take turns, so that each heap grows to the most that any work needs.
+def _tune_heap() -> None:
+    """Keep the memory flat, with parameters of glibc. Other C libraries lack them."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        adjust = ctypes.CDLL(None).mallopt
+        for parameter, value in _MALLOC.items():
+            adjust(parameter, value)
