@@ -1,16 +1,14 @@
 """The composition root: builds a gateway from a config, runs it, reloads it, drains it."""
 
 import asyncio
-import ctypes
 import gc
 import logging
 import resource
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-from gateway import clock, service_manager
+from gateway import clock, heap, service_manager
 from gateway.admin.server import AdminBindError, AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
@@ -37,18 +35,6 @@ TICK_SECONDS = 1.0
 GC_THRESHOLD = 10_000
 """Sessions make a tuple for each request and drop it in order: there is little for the collector to find."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MALLOC = {
-    # uvloop allocates 256 KiB for each TLS connection, and uses the first pages. In the heap, later allocations touch the rest
-    # of such a buffer, and memory grows for hours. A mapping of its own goes back to the kernel.
-    _M_MMAP_THRESHOLD: 256 * 1024,
-    # The threshold above ends glibc's own adjustment of this one, and reads of 250 KiB would move the heap's end each time.
-    _M_TRIM_THRESHOLD: 4 * 1024 * 1024,
-    # Threads take turns. With a heap for each thread, each heap grows to the most that any work needs.
-    _M_ARENA_MAX: 1,
-}
-"""Parameters of mallopt(3)."""
-
 SWITCH_SECONDS = 0.0001
 """A thread that formats a page or reads a file keeps the interpreter's lock this long while the event loop waits for it.
 
@@ -68,7 +54,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
 
     `path` is watched for changes of the config. `worker` is given to each of several processes.
     """
-    _tune_heap()
+    heap.tune()
     gateway = Gateway(path, config, worker)
     loop = asyncio.get_running_loop()
     stopping = Stopping()
@@ -177,6 +163,7 @@ class Gateway:
                 self._tasks.start("discover brokers", self._discovery.run),
                 self._tasks.start("reload the config", self._reloader.run),
                 self._tasks.start("tick", self._tick),
+                self._tasks.start("give memory back", heap.give_back),
                 self._tasks.start("follow certificate files", lambda: follow_files(self._certificates)),
             ]
             for feature in self._features:
@@ -263,11 +250,3 @@ def _allow_open_files() -> None:
 def _open_files() -> int:
     """The limit of open files."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _tune_heap() -> None:
-    """Keep the memory flat, with parameters of glibc. Other C libraries lack them."""
-    with suppress(OSError, AttributeError):
-        adjust = ctypes.CDLL(None).mallopt
-        for parameter, value in _MALLOC.items():
-            adjust(parameter, value)

@@ -1,0 +1,38 @@
+"""Keeps the memory of the process flat, with functions of glibc. Other C libraries lack them.
+
+uvloop allocates 256 KiB for each TLS connection, and uses the first pages. glibc places such a buffer in the heap. Later
+allocations touch the rest of its place, so that memory would grow for hours.
+"""
+
+import asyncio
+import ctypes
+from contextlib import suppress
+from typing import Final
+
+GIVE_BACK_SECONDS: Final = 5.0
+"""Seconds between two calls of malloc_trim(3). One takes about a millisecond for a heap of 50 MiB."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_PARAMETERS: Final = {
+    _M_MMAP_THRESHOLD: 256 * 1024,  # unless the heap has room, a buffer gets a mapping of its own, which ends with it
+    _M_TRIM_THRESHOLD: 4 * 1024 * 1024,  # glibc's default would move the heap's end at each large read
+    _M_ARENA_MAX: 1,  # threads take turns, and a heap for each thread would grow to the most that any work needs
+}
+"""Parameters of mallopt(3)."""
+
+
+def tune() -> None:
+    """Called once, before the threads start."""
+    with suppress(OSError, AttributeError):
+        adjust = ctypes.CDLL(None).mallopt
+        for parameter, value in _PARAMETERS.items():
+            adjust(parameter, value)
+
+
+async def give_back() -> None:
+    """Give the heap's free pages back to the kernel again and again, until cancelled."""
+    with suppress(OSError, AttributeError):
+        trim = ctypes.CDLL(None).malloc_trim
+        while True:
+            await asyncio.sleep(GIVE_BACK_SECONDS)
+            trim(0)

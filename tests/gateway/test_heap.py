@@ -1,0 +1,58 @@
+"""Large buffers stay out of the heap, and free pages of the heap go back to the kernel."""
+
+import asyncio
+import ctypes
+import platform
+
+import pytest
+
+from gateway import heap
+
+KIB = 1024
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these functions")
+
+
+class Use(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+
+@pytest.fixture
+def libc():
+    found = ctypes.CDLL(None)
+    found.mallinfo2.restype = Use
+    found.malloc.restype = ctypes.c_void_p
+    found.free.argtypes = [ctypes.c_void_p]
+    return found
+
+
+def test_buffers_of_tls_connections_get_mappings_of_their_own(libc):
+    heap.tune()
+    libc.free(libc.malloc(256 * KIB))  # without `tune`, glibc puts all further buffers of this size into the heap
+    before = libc.mallinfo2().hblks
+    buffers = [libc.malloc(256 * KIB) for _ in range(100)]
+    mapped = libc.mallinfo2().hblks - before
+    for buffer in buffers:
+        libc.free(buffer)
+    assert mapped > 50  # the others fit into the heap's free room
+
+
+async def test_free_pages_are_given_back(libc, monkeypatch):
+    def anonymous():
+        with open("/proc/self/smaps_rollup") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:"))
+
+    buffers = [libc.malloc(100 * KIB) for _ in range(1000)]
+    for buffer in buffers:
+        ctypes.memset(buffer, 1, 100 * KIB)
+    end = libc.malloc(100 * KIB)  # keeps the free room below it from being the heap's end
+    for buffer in buffers:
+        libc.free(buffer)
+    before = anonymous()
+    monkeypatch.setattr(heap, "GIVE_BACK_SECONDS", 0.0)
+    task = asyncio.create_task(heap.give_back())
+    async with asyncio.timeout(60):
+        while anonymous() > before - 50_000:
+            await asyncio.sleep(0)
+    task.cancel()
+    libc.free(end)
