@@ -9,8 +9,13 @@ import ctypes
 from contextlib import suppress
 from typing import Final
 
-GIVE_BACK_SECONDS: Final = 5.0
-"""Seconds between two calls of malloc_trim(3). One takes about a millisecond for a heap of 50 MiB."""
+from gateway import clock
+
+GIVE_BACK_SECONDS = 5.0
+"""The least seconds between two calls of malloc_trim(3). One takes about a millisecond for a heap of 50 MiB."""
+
+MOST_OF_TIME: Final = 0.0005
+"""The part of the time that these calls may take: clients wait meanwhile, and p99.9 of the latency must not show it."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _PARAMETERS: Final = {
@@ -33,6 +38,9 @@ async def give_back() -> None:
     """Give the heap's free pages back to the kernel again and again, until cancelled."""
     with suppress(OSError, AttributeError):
         trim = ctypes.CDLL(None).malloc_trim
+        pause = GIVE_BACK_SECONDS
         while True:
-            await asyncio.sleep(GIVE_BACK_SECONDS)
+            await asyncio.sleep(pause)
+            begin = clock.monotonic()
             trim(0)
+            pause = max(GIVE_BACK_SECONDS, (clock.monotonic() - begin) / MOST_OF_TIME)
