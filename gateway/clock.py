@@ -11,6 +11,9 @@ monotonic = time.monotonic
 wall = time.time
 """Seconds since the epoch, only for logs, events and data that another boot of the machine has saved."""
 
+busy = time.thread_time
+"""Seconds of CPU time that this thread has taken, without those in which the machine ran other work."""
+
 
 def utc() -> datetime:
     """The wall clock, only to find the rows of the config that count at a time. No request waits for it."""

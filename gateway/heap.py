@@ -41,6 +41,6 @@ async def give_back() -> None:
         pause = GIVE_BACK_SECONDS
         while True:
             await asyncio.sleep(pause)
-            begin = clock.monotonic()
+            begin = clock.busy()
             trim(0)
-            pause = max(GIVE_BACK_SECONDS, (clock.monotonic() - begin) / MOST_OF_TIME)
+            pause = max(GIVE_BACK_SECONDS, (clock.busy() - begin) / MOST_OF_TIME)
