@@ -29,8 +29,9 @@ def _absolute(level: Level, samples: OpenSamples) -> Grid:
         own = [f"{np.median(values(samples, name, field)):.0f}" for field in FIELDS]
         above = [f"{np.median(added(samples, name, field)):+.0f}" for field in FIELDS] if name != "direct" else ["", "", ""]
         lag = [f"{np.median(values(samples, name, f'lag_{field}')):.0f}" for field in FIELDS]
-        rows.append((name, f"{np.median(values(samples, name, 'busy')):.0%}", *own, *above, *lag))
-    head = ("way", "CPU", *_NAMES.values(), *(f"added {name}" for name in _NAMES.values()))
+        shares = [f"{np.median(values(samples, name, field)):.0%}" for field in ("busy", "disturbed")]
+        rows.append((name, *shares, *own, *above, *lag))
+    head = ("way", "CPU", "disturbed", *_NAMES.values(), *(f"added {name}" for name in _NAMES.values()))
     return Grid(f"Latency at {level_name(level)}, us", (*head, *(f"lag {name}" for name in _NAMES.values())), rows)
 
 
@@ -65,7 +66,9 @@ def markdown(
         f"# Latency in an open loop, {day}\n\nMade by `python -m loadtest.bench --latency`. Produce requests of "
         f"{size_name(LATENCY_SIZE)} are due by a Poisson process, on {OpenLoop.connections} connections in turn. A latency "
         "counts from the due time, not from the sending. The proxies have one processor, and the load has the other. The load "
-        "is the broker as well, and polls without sleeping. Its lag is the time from the due time to the sending. A share of "
+        "is the broker as well, and polls without sleeping. Its lag is the time from the due time to the sending. The proxies "
+        "have real-time priority, if the bench may give it. Requests that are due while another process has the load's "
+        "processor do not count; `disturbed` is their share. A share of "
         f"one processor is that of the dearest proxy. The ways take turns of {turn:g} s in {rounds} rounds, every other round "
         "backwards. `added` is above the direct connection of the same round. Ratios are those of medians, with intervals of "
         "95 % confidence from a bootstrap over rounds. Absolute figures are valid only for this machine "

@@ -6,6 +6,7 @@ It prints one JSON object. Each request has a due time from a Poisson process. I
 that is sent late because of a stall shows the whole stall (corrected coordinated omission).
 
 Client and broker share one thread. It polls and never sleeps, so no scheduler wakes it late. It needs a processor of its own.
+Requests that are due while another process has that processor do not count.
 """
 
 import gc
@@ -16,12 +17,14 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
 
 import numpy as np
 
+from loadtest.bench.absences import Absences, Span, undisturbed
 from loadtest.bench.estimate import Floats
 from loadtest.bench.frames import produce_load
 from loadtest.bench.generator import LoadError, cpu_seconds, host_and_port
@@ -60,7 +63,8 @@ class OpenLoop:
 class OpenSample:
     """Percentiles of latencies and of the load's own lag in microseconds. The lag is the time from the due time to the sending.
 
-    `busy` is the CPU time of the proxy for these requests, divided by the time in which they were due.
+    `busy` is the CPU time of the proxy for these requests, divided by the time in which they were due. `disturbed` is the share
+    of requests that do not count, because the load's processor was taken from it.
     """
 
     requests: int
@@ -71,6 +75,7 @@ class OpenSample:
     lag_p99: float
     lag_p999: float
     busy: float
+    disturbed: float
 
 
 def schedule(job: OpenLoop) -> Floats:
@@ -80,12 +85,21 @@ def schedule(job: OpenLoop) -> Floats:
     return np.cumsum(gaps)
 
 
-def sample(due: Floats, sent: Floats, received: Floats, warmup: float, busy: float) -> OpenSample:
-    """Summarise the requests that were due after the warm-up. All times are seconds from the start."""
-    measured = due >= warmup
+def sample(
+    due: Floats, sent: Floats, received: Floats, warmup: float, busy: float, absences: Sequence[Span] = ()
+) -> OpenSample:
+    """Summarise the undisturbed requests that were due after the warm-up. All times are seconds from the start.
+
+    Raises `LoadError` if there is none.
+    """
+    settled = due >= warmup
+    measured = settled & undisturbed(due, absences)
+    if not measured.any():
+        raise LoadError("other processes disturbed every request: run it on a quieter machine")
+    disturbed = 1 - float(measured.sum() / settled.sum())
     p50, p99, p999 = map(float, np.percentile((received - due)[measured], _PERCENTILES) * 1e6)
     lag_p50, lag_p99, lag_p999 = map(float, np.percentile((sent - due)[measured], _PERCENTILES) * 1e6)
-    return OpenSample(int(measured.sum()), p50, p99, p999, lag_p50, lag_p99, lag_p999, busy)
+    return OpenSample(int(measured.sum()), p50, p99, p999, lag_p50, lag_p99, lag_p999, busy, disturbed)
 
 
 class Peer:
@@ -144,8 +158,9 @@ class Peer:
 class LoadGenerator:
     """Sends requests at their due times, answers them as the broker, and notes the times."""
 
-    def __init__(self, job: OpenLoop) -> None:
+    def __init__(self, job: OpenLoop, absences: Absences) -> None:
         self._job = job
+        self._absences = absences
         self._requests = produce_load(job.topic, 0, job.size, _CORRELATION_IDS).frames
         response = answer(job.topic)
         self._responses = tuple(_numbered(response, number) for number in range(_CORRELATION_IDS))
@@ -178,7 +193,8 @@ class LoadGenerator:
             finally:
                 for open_socket in (*(peer.socket for peer in self._peers), *self._visits.values()):
                     open_socket.close()
-        return sample(self._due, np.array(self._sent), np.array(self._received), job.warmup, busy)
+        absences = [(begin - self._start, end - self._start) for begin, end in self._absences.spans]
+        return sample(self._due, np.array(self._sent), np.array(self._received), job.warmup, busy, absences)
 
     def _drive(self) -> float:
         """Drive all requests through the proxy; returns its share of one processor."""
@@ -188,9 +204,12 @@ class LoadGenerator:
         measured_from = int(np.searchsorted(self._due, job.warmup))
         began_cpu = ended_cpu = 0.0
         self._start = start = next_visit = clock()
+        absences = self._absences
+        absences.begin(start)
         end = start + due[-1] + _PATIENCE_SECONDS
         while self._answered < total:
             now = clock()
+            absences.look(now)
             for _ in range(_SENDS_IN_A_ROW):
                 number = len(sent)
                 if number == total or due[number] > now - start:
@@ -280,9 +299,11 @@ def main() -> None:
     fields = json.loads(sys.argv[1])
     os.sched_setaffinity(0, {int(sys.argv[2])})
     job = OpenLoop(**{**fields, "pids": tuple(fields["pids"]), "visits": tuple(fields["visits"])})
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
     gc.disable()
     try:
-        result = LoadGenerator(job).run()
+        result = LoadGenerator(job, Absences()).run()
     except (LoadError, OSError) as error:
         sys.exit(f"{job.address}: {error}")
     print(json.dumps(asdict(result)))

@@ -1,8 +1,12 @@
 """The open-loop latency measurement counts from due times, and compares proxies within rounds."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
+from loadtest.bench.absences import Absences
+from loadtest.bench.generator import LoadError
 from loadtest.bench.latency import Level, OpenSamples, added, calibrate, ratio
 from loadtest.bench.latency_report import grids, markdown
 from loadtest.bench.open_loop import LoadGenerator, OpenLoop, OpenSample, sample, schedule
@@ -17,7 +21,7 @@ def job(rate: float, seconds: float, seed: int = 0) -> OpenLoop:
 
 
 def found(p50: float, p99: float, p999: float) -> OpenSample:
-    return OpenSample(1_000, p50, p99, p999, 1.0, 2.0, 3.0, 0.5)
+    return OpenSample(1_000, p50, p99, p999, 1.0, 2.0, 3.0, 0.5, 0.01)
 
 
 def samples(**ways: list[float]) -> OpenSamples:
@@ -45,6 +49,32 @@ def test_requests_of_the_warm_up_do_not_count() -> None:
     due = np.arange(0.0, 2.0, 0.001)
     taken = sample(due, due, due + np.where(due < 0.5, 1.0, 1e-3), 0.5, 0.0)
     assert (taken.requests, taken.p999) == (1_500, pytest.approx(1_000.0))
+
+
+def test_request_due_near_an_absence_does_not_count() -> None:
+    due = np.arange(0.0, 10.0, 0.001)
+    absent = (due >= 5.0) & (due < 5.01)
+    slow = due >= 9.0  # the proxy's own stall
+    taken = sample(due, due, due + np.where(absent, 1.0, np.where(slow, 0.5, 50e-6)), 0.0, 0.5, [(5.0, 5.01)])
+    assert taken.requests == 10_000 - 2 - 50
+    assert taken.disturbed == pytest.approx(0.0052)
+    assert (taken.p50, taken.p999) == (pytest.approx(50.0), pytest.approx(500_000.0))
+
+
+def test_load_without_an_undisturbed_request_fails() -> None:
+    due = np.arange(0.0, 1.0, 0.001)
+    with pytest.raises(LoadError, match="quieter machine"):
+        sample(due, due, due, 0.0, 0.5, [(0.0, 0.9)])
+
+
+def test_own_work_is_no_absence() -> None:
+    cpu = iter([0.0, 0.004, 0.0041])
+    absences = Absences(lambda: next(cpu))
+    absences.begin(10.0)
+    absences.look(10.00005)
+    absences.look(10.00401)  # 4 ms of work
+    absences.look(10.00801)  # 4 ms with 0.1 ms of work
+    assert absences.spans == [(10.00401, 10.00801)]
 
 
 def test_added_latency_is_that_of_the_same_round() -> None:
@@ -81,7 +111,7 @@ def test_tables_show_medians_and_paired_ratios() -> None:
     taken = samples(direct=[10.0, 10.0], weir=[36.0, 36.0], weir_watched=[72.0, 72.0], haproxy=[30.0, 30.0])
     absolute, ratios, watched = grids({LEVEL: taken})
     assert absolute.title == "Latency at 50% of one processor, 20,000 requests/s, us"
-    assert absolute.rows[1] == ("weir", "50%", "36", "72", "108", "+26", "+52", "+78", "1", "2", "3")
+    assert absolute.rows[1] == ("weir", "50%", "1%", "36", "72", "108", "+26", "+52", "+78", "1", "2", "3")
     assert [row[:3] for row in ratios.rows] == [
         ("50% of one processor, 20,000 requests/s", "weir", "1.30 (1.30-1.30)"),
         ("50% of one processor, 20,000 requests/s", "weir-watched", "3.10 (3.10-3.10)"),
@@ -96,11 +126,11 @@ def test_summary_names_method_and_absent_proxies() -> None:
 
 
 def test_load_gets_every_response_from_its_own_broker() -> None:
-    taken = LoadGenerator(job(2_000.0, 0.2)).run()
+    taken = LoadGenerator(job(2_000.0, 0.2), Absences(count().__next__)).run()  # a clock that finds no absence
     assert taken.requests == 400
     assert taken.p999 >= taken.p99 >= taken.p50 > taken.lag_p50 > 0.0
 
 
 def test_load_names_a_proxy_that_is_not_there() -> None:
     with pytest.raises(ConnectionRefusedError):
-        LoadGenerator(OpenLoop(f"127.0.0.1:{free_port()}", free_port(), "topic", 100, 1_000.0)).run()
+        LoadGenerator(OpenLoop(f"127.0.0.1:{free_port()}", free_port(), "topic", 100, 1_000.0), Absences()).run()
