@@ -149,7 +149,7 @@ def warm_up_ways(ways: Mapping[str, Way], sizes: Sequence[int]) -> None:
     """Run each load once through each way, since Kroxylicious compiles at run time."""
     for way in ways.values():
         for size in sizes:
-            saturated(Job(way.address, PRODUCE_TOPIC, PARTITIONS, size, connections=8, depth=5, seconds=1.0))
+            saturated(_job(way, Cell("produce", size, 8, 5), 1.0))
 
 
 def measure(
