@@ -6,7 +6,6 @@ can't inherit from an interpreted one.
 
 import asyncio
 import logging
-import socket
 from array import array
 from collections.abc import Callable, Set
 from fcntl import ioctl
@@ -101,9 +100,7 @@ class Session:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._client = client = cast("asyncio.Transport", transport)
         self._host.sessions.add(self)
-        connection = client.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket_fd = connection.fileno()
+        self._socket_fd = client.get_extra_info("socket").fileno()
         if client.get_extra_info("ssl_object") is not None:
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)

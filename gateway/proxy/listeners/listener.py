@@ -251,4 +251,5 @@ def _bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
     bound.setblocking(False)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # accepted sockets inherit it
     return bound

@@ -16,7 +16,7 @@ from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
-from gateway.proxy.listeners.listener import Listener
+from gateway.proxy.listeners.listener import Listener, bind_bootstrap_port
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
@@ -105,3 +105,18 @@ async def test_broker_ids_that_share_a_port_warn_with_remedy(
     assert advertised(one, 1 + PORTS) == first
     assert f"port {first + 1} is that of broker 1 and of broker 4, which gets port {first} now" in caplog.text
     assert "widen broker_ports to 4 ports or more" in caplog.text
+
+
+def test_kernel_probes_silent_clients(first: int) -> None:
+    config = parse_config(
+        f"""
+upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
+listeners: [{{name: clients, host: 127.0.0.1, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}}}]
+""",
+        source="weir.yaml",
+    )
+    with bind_bootstrap_port(config.listeners[0], reuse_port=False) as bound, socket.create_connection(bound.getsockname()):
+        bound.setblocking(True)
+        accepted, _ = bound.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
