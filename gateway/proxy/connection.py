@@ -6,11 +6,8 @@ can't inherit from an interpreted one.
 
 import asyncio
 import logging
-from array import array
 from collections.abc import Callable, Set
-from fcntl import ioctl
 from ssl import SSLError
-from termios import FIONREAD
 from typing import Final, cast
 
 from gateway.clock import monotonic
@@ -18,8 +15,9 @@ from gateway.cluster.brokers import Address
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
+from gateway.proxy.large_requests import HEAD_BYTES, LARGE_BYTES, LargeRequestReader
 from gateway.proxy.sessions import ConnectionFacts, SessionHost
-from gateway.proxy.tcp_info import silence_seconds, transferred_bytes
+from gateway.proxy.tcp_info import silence_seconds, transferred_bytes, unread_bytes
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
@@ -84,6 +82,7 @@ class Session:
         self._draining: Draining | None = None
         self._socket_fd = -1
         self._undecrypted: Callable[[], int] | None = None
+        self._large = False
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
         core.throttle.origin.broker = host.node_id
@@ -114,6 +113,25 @@ class Session:
             self._requests.feed(data, now)
         except Exception as error:
             self._end_for(error, "client")
+            return
+        if len(data) >= HEAD_BYTES and not self._large and self._requests.passing_bytes >= LARGE_BYTES:
+            self._expect_large_requests()
+
+    def _expect_large_requests(self) -> None:
+        client, broker = self._client, self._broker
+        if client is None or broker is None or self._undecrypted is not None or self._draining is not None:
+            return
+        self._large = True
+        broker.set_write_buffer_limits(high=1)  # bytes that wait in the kernel occupy no buffer here
+        client.set_protocol(cast("asyncio.Protocol", LargeRequestReader(self, self._requests)))
+
+    def forward_body(self, piece: memoryview) -> bool:
+        self.last_active = now = monotonic()
+        try:
+            self._requests.forward_body(piece, now)
+        except Exception as error:
+            self._end_for(error, "client")
+        return self._broker is not None and self._broker.get_write_buffer_size() > 0
 
     def pause_writing(self) -> None:
         """Read neither the broker nor the client: both cause responses, and the client does not read them."""
@@ -160,8 +178,7 @@ class Session:
                 error,
                 extra={"reason": "broker_unreachable", "broker": self._host.broker, "peer": self.peer},
             )
-            if self._client is not None:
-                self._client.close()
+            self._close_client()
             return
         finally:
             self._dialing = None
@@ -238,9 +255,7 @@ class Session:
         """The client's bytes in the kernel; under TLS also those in the transport, which reads on while it is paused."""
         if self.closing:
             return 0
-        size = array("i", [0])
-        ioctl(self._socket_fd, FIONREAD, size)
-        return size[0] + (0 if self._undecrypted is None else self._undecrypted())
+        return unread_bytes(self._socket_fd) + (0 if self._undecrypted is None else self._undecrypted())
 
     def _begin(self) -> None:
         if not self.closing:
@@ -285,8 +300,7 @@ class Session:
 
     def close(self, why: str) -> None:
         _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
-        if self._client is not None:
-            self._client.close()
+        self._close_client()
 
     @property
     def closing(self) -> bool:

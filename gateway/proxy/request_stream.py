@@ -1,7 +1,7 @@
 """The path of a client's bytes to its broker.
 
 The splitter finds the requests. The fast path takes a Produce that is like the one before. For any other request, a handler
-returns a verdict, and the request stream carries it out at once. A request without a handler is forwarded.
+returns a verdict, and the request stream carries it out at once.
 """
 
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 from librt.strings import read_i32_be
 
 from gateway.proxy.context import SessionContext
+from gateway.proxy.decision import Decision
 from gateway.proxy.fast_path import FastPath
 from gateway.proxy.handler import (
     DEFER,
@@ -24,7 +25,6 @@ from gateway.proxy.handler import (
     OwnAnswer,
     Replace,
     Request,
-    RequestHandler,
     TakeRaw,
     Verdict,
 )
@@ -62,9 +62,8 @@ class RequestStream:
     """The direction from the client to its broker."""
 
     __slots__ = (
-        "_charging_handlers", "_client", "_connection", "_counts", "_direction", "_engine", "_fast_path", "_framing",
-        "_handlers", "_held_since", "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_waiting", "_wire",
-        "_write",
+        "_client", "_connection", "_counts", "_decision", "_direction", "_engine", "_fast_path", "_framing", "_held_since",
+        "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_write",
     )  # fmt: skip
 
     def __init__(
@@ -80,8 +79,7 @@ class RequestStream:
         self._wire = wire
         self._engine = context.engine
         self._counts = context.counters.requests
-        self._handlers = context.handlers
-        self._charging_handlers = context.charging_handlers
+        self._decision = Decision(context, connection)
         self._connection = connection
         self._client = connection.client
         self._throttle = connection.throttle
@@ -94,7 +92,6 @@ class RequestStream:
         self._framing = self._splitter.framing
         self._direction = RequestDirection()
         self._held_since = -1.0  # when the first held request was held; below 0 if there is none
-        self._waiting: RequestHandler | None = None  # the handler of the first held request, in a state that waits for it
 
     def connect(self, write: Write) -> None:
         """Write to the broker's transport itself, to save a call per chunk."""
@@ -125,6 +122,22 @@ class RequestStream:
         else:
             framing.skip = pos - end
             self._write(chunk)
+
+    @property
+    def passing_bytes(self) -> int:
+        """The bytes of the arriving request that are still to come, if they are forwarded unseen; else 0."""
+        return 0 if self._splitter.irregular or self._produce.scans else self._framing.skip
+
+    def forward_body(self, piece: memoryview, now: float) -> None:
+        """Forward at most `passing_bytes` bytes without a copy: the broker's transport may keep a reference to them."""
+        framing = self._framing
+        framing.skip -= len(piece)
+        whole = framing.skip == 0
+        if self._fast_path.arriving:
+            self._fast_path.arrived(len(piece), now, whole=whole)
+        self._write(piece)
+        if whole:
+            self._take_all(now)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
         """As `feed`, in any state."""
@@ -175,38 +188,13 @@ class RequestStream:
             if self._direction.state is RequestState.HALF_CLOSED and not self._produce.wants_no_answer(request, now):
                 splitter.drop(after)
                 return True
-            verdict = self._decide(request, now)
+            verdict = self._decision.decide(request, now)
         except Incomplete as cut:
             if after <= end:
                 raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
             splitter.hold_head(cut.wanted)
             return False
         return self._carry_out(verdict, request, now)
-
-    def _decide(self, request: Request, now: float) -> Verdict:
-        connection = self._connection
-        gate = connection.gate
-        if gate is not None:
-            admitted = gate.admit(request.header.api_key, request.size)
-            if not admitted:
-                return DEFER
-            if gate.required is False:
-                if not connection.admit_user(request.header.api_key, now):
-                    raise EndConnection("refused_user")
-                if self._throttle.active:
-                    return DEFER
-        handler, self._waiting = self._waiting, None
-        if handler is None:
-            # A request that waits for a quota is charged even if the quota has just been removed: its wait ends so.
-            charging = self._engine.charges_requests or self._client.queued
-            factory = (self._charging_handlers if charging else self._handlers).get(request.header.api_key)
-            handler = None if factory is None else factory(connection)
-            if handler is None:
-                return FORWARD
-        verdict = handler.handle(request, now)
-        if verdict is WAIT:
-            self._waiting = handler
-        return verdict
 
     def _carry_out(self, verdict: Verdict, request: Request, now: float) -> bool:
         """Do what a verdict says. False if the request is held."""

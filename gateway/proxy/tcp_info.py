@@ -1,16 +1,26 @@
-"""The kernel's figures of a TCP connection (`struct tcp_info` of Linux). They cost nothing until somebody reads them."""
+"""The kernel's figures of a TCP connection. They cost nothing until somebody reads them."""
 
 import socket
 import sys
+from array import array
+from fcntl import ioctl
+from termios import FIONREAD
 from typing import Final
 
 _LINUX: Final = sys.platform == "linux"
 
-# The offsets in `struct tcp_info`: eight bytes, 24 numbers of 32 bits, then numbers of 64 bits.
+# The offsets in Linux's `struct tcp_info`: eight bytes, 24 numbers of 32 bits, then numbers of 64 bits.
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _BYTES_ACKED: Final = 8 + 24 * 4 + 2 * 8
 _BYTES_RECEIVED: Final = _BYTES_ACKED + 8
 _INFO_BYTES: Final = _BYTES_RECEIVED + 8
+
+
+def unread_bytes(fd: int) -> int:
+    """The peer's bytes that wait in the kernel."""
+    size = array("i", [0])
+    ioctl(fd, FIONREAD, size)
+    return size[0]
 
 
 def silence_seconds(connection: socket.socket) -> float:

@@ -47,7 +47,7 @@ class Absences:
 
 
 def undisturbed(due: Floats, absences: Sequence[Span]) -> NDArray[np.bool_]:
-    """True for each due time that is not near an absence: from 2 ms before it, for five times its length.
+    """False for each due time near an absence: from 2 ms before its beginning to five times its length after that.
 
     Only the due time decides, and never the latency. The requests of an absence come at once, and the proxy needs time to
     work them off.

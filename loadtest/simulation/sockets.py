@@ -191,15 +191,15 @@ class SimulatedSocket:
             end.was_cut = True
             self.network.at(self.network.now() + end.line.delay(), end._take_reset)
 
-    def read(self) -> bytes:
-        """At most `MAX_READ` bytes."""
-        if self.received_bytes <= MAX_READ:
+    def read(self, most: int = MAX_READ) -> bytes:
+        """At most `most` bytes."""
+        if self.received_bytes <= most:
             chunk = self.received[0] if len(self.received) == 1 else b"".join(self.received)
             self.received.clear()
         else:
             whole = b"".join(self.received)
-            chunk = whole[:MAX_READ]
-            self.received = deque([whole[MAX_READ:]])
+            chunk = whole[:most]
+            self.received = deque([whole[most:]])
         self.received_bytes -= len(chunk)
         peer = self.peer
         full = peer.room <= 0

@@ -104,7 +104,7 @@ def surroundings(loop: VirtualLoop, network: Network, own: OwnTopics, verdicts: 
         "gateway.clock.wall": wall,
         "gateway.proxy.connection.monotonic": loop.time,
         "gateway.features.connection_quotas.admission.monotonic": loop.time,
-        "gateway.proxy.connection.ioctl": unread_bytes,
+        "gateway.proxy.tcp_info.ioctl": unread_bytes,
         "gateway.proxy.listeners.listener._bind": bind,
         "gateway.cluster.client.create_conn": own.connect,
         "gateway.cluster.discovery.sasl_mechanisms": mechanisms,

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any, Protocol, cast
 
-from loadtest.simulation.sockets import SimulatedSocket
+from gateway.proxy.large_requests import LargeRequestReader
+from loadtest.simulation.sockets import MAX_READ, SimulatedSocket
 
 HIGH_WATER = 64 * 1024
 
@@ -70,15 +71,25 @@ class SimulatedTransport(asyncio.Transport):
         if self._buffer:
             self._flush()
         while connection.received and not self.paused and not self._closing:
-            chunk = connection.read()
-            if self.tap is not None:
-                self.tap.read(chunk)
-            self._protocol.data_received(chunk)
+            self._read()
         if connection.fin and not connection.received and not self.paused and not self._closing and not self._eof_received:
             self._eof_received = True
             self._note_broken()
             if not self._protocol.eof_received():
                 self.close()
+
+    def _read(self) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, LargeRequestReader):  # only clients have it, and only brokers have a tap
+            buffer = protocol.get_buffer(-1)
+            chunk = self.connection.read(min(len(buffer), MAX_READ))
+            buffer[: len(chunk)] = chunk
+            protocol.buffer_updated(len(chunk))
+            return
+        chunk = self.connection.read()
+        if self.tap is not None:
+            self.tap.read(chunk)
+        protocol.data_received(chunk)
 
     def _note_broken(self) -> None:
         if self.tap is not None and not self._closing:

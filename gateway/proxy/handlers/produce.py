@@ -85,6 +85,11 @@ class ProduceHandler:
             if whole:
                 self._scanned = None
 
+    @property
+    def scans(self) -> bool:
+        """True while the inspector has to see the rest of the arriving request."""
+        return self._scanned is not None
+
     def _charge(self, request: Request, now: float) -> None:
         """Charge the bytes that have arrived, and remember the template for the next requests."""
         acks, acks_end = _acks(request)

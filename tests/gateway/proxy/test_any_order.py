@@ -109,7 +109,7 @@ class AnyOrder:
         if chunk and not self.t.socket and number % 5 == 1:
             self.t.client_sends_into_the_loop(chunk)
         elif chunk:
-            self.t.client_sends(chunk)
+            self.t.client_sends(chunk, uncopied=number % 3 == 0)
 
     def answer(self, number):
         """The broker answers its requests, and a part of the answers arrives."""
@@ -220,7 +220,7 @@ def assert_all_done(session):
     assert (session.t.paused, direction.reasons, direction.state) == (False, 0, RequestState.READING)
     assert (splitter.held, splitter.irregular, bool(splitter._collected)) == (b"", False, False)
     assert (core.throttle.active, len(core.in_flight)) == (False, 0)
-    assert (core.responses.own_bytes, core.responses._own_due, requests._waiting) == (0, 0, None)
+    assert (core.responses.own_bytes, core.responses._own_due, requests._decision._waiting) == (0, 0, None)
     assert (fetch._requested, fetch.share_pending, core.client._queued) == (0, False, None)
 
 

@@ -76,6 +76,7 @@ class Transcript:
         own_topics: OwnTopics | None = None,
     ) -> None:
         self.now = START
+        self._uncopied = False
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
         self.counters = counters or Counters()
         context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, handlers or {}, gate or ProduceGate())
@@ -125,8 +126,9 @@ class Transcript:
 
     # The script.
 
-    def client_sends(self, *frames: bytes, by: int | None = None) -> None:
-        """Deliver the frames in one chunk, or in chunks of `by` bytes."""
+    def client_sends(self, *frames: bytes, by: int | None = None, uncopied: bool = False) -> None:
+        """Deliver the frames in one chunk, or in chunks of `by` bytes. `uncopied`: as `LargeRequestReader` does."""
+        self._uncopied = uncopied
         for chunk in _chunks(b"".join(frames), by):
             self.socket += chunk
             self.last_sent = self.now
@@ -190,8 +192,13 @@ class Transcript:
 
     def _read_socket(self) -> None:
         while self.socket and not self.paused:
-            chunk, self.socket = self.socket, b""
-            self.core.requests.feed(chunk, self.now)
+            requests = self.core.requests
+            passing = requests.passing_bytes if self._uncopied else 0
+            chunk, self.socket = self.socket[: passing or None], self.socket[passing:] if passing else b""
+            if passing:
+                requests.forward_body(memoryview(bytearray(chunk)), self.now)
+            else:
+                requests.feed(chunk, self.now)
 
 
 def _chunks(data: bytes, by: int | None) -> list[bytes]:
