@@ -4,23 +4,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from gateway.reports.job.columns import quantiles
 from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import lines
 from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
-_THOUSANDTHS: Final = {"p50_ms": 500, "p90_ms": 900, "p99_ms": 990, "p999_ms": 999}
 _LONG_MS: Final = 1000
 """A throttle time above it is long: clients with short request timeouts may time out."""
 _BY: Final = ("date", "hour", "kind", "enforced")
 
 
 def _build(tables: Tables) -> DataFrame:
-    return quantiles(tables.table("throttle_times"), _BY, _THOUSANDTHS).select(
-        "date", "hour", "kind", "enforced", F.col("count").alias("throttled"), *_THOUSANDTHS
-    )
+    return tables.table("throttle_percentiles")
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import BYTES
@@ -26,7 +26,9 @@ _FIGURES: Final = {
 def _build(tables: Tables) -> DataFrame:
     this_month = F.trunc("date", "month").alias("month")
     by_month = summed_months(tables.owner_months).select("month", *OWNER, *sums(), *rates_of_month())
-    days = F.broadcast(tables.minutes.groupBy(this_month).agg(F.count_distinct("date").alias("days")))
+    month_before = Window.orderBy(F.year("month") * 12 + F.month("month")).rangeBetween(-1, -1)
+    days = tables.minutes.groupBy(this_month).agg(F.count_distinct("date").alias("days"))
+    days = F.broadcast(days.withColumn("days_before", F.max("days").over(month_before)))
     following = F.add_months("month", 1).alias("month")
     # Each row serves two months, so an owner without use in one of them has a row as well.
     now = F.struct("month", *_FIGURES, *(F.lit(None).cast("long").alias(before) for before in _FIGURES.values()))
@@ -52,7 +54,6 @@ def _build(tables: Tables) -> DataFrame:
     return (
         beside.agg(*(F.max(name).alias(name) for pair in _FIGURES.items() for name in pair))
         .join(days, "month")
-        .join(days.select(following, F.col("days").alias("days_before")), "month", "left")
         .withColumns(counts)
         .withColumn("change_fraction", ratio(total - total_before, total_before))
     )
@@ -109,5 +110,4 @@ REPORT = Report(
     plots=_plots,
     findings=_findings,
     unit=BYTES,
-    many_rows=True,
 )

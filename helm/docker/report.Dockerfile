@@ -28,7 +28,8 @@ RUN apt-get update \
  && install -d -o weir -g weir /var/lib/weir-report /opt/spark/work-dir
 COPY --from=build /opt/weir /opt/weir
 COPY --from=spark /opt/entrypoint.sh /opt/entrypoint.sh
-ENV PATH=/opt/weir/bin:$PATH SPARK_HOME=/opt/weir/spark PYSPARK_PYTHON=/opt/weir/bin/python PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/weir/bin:$PATH SPARK_HOME=/opt/weir/spark PYSPARK_PYTHON=/opt/weir/bin/python PYTHONDONTWRITEBYTECODE=1 \
+    XDG_CACHE_HOME=/var/lib/weir-report/.cache
 WORKDIR /opt/spark/work-dir
 USER 10001:10001
 ENTRYPOINT ["/opt/entrypoint.sh"]

@@ -50,8 +50,8 @@ def quantiles(counts: DataFrame, by: Sequence[str], thousandths: Mapping[str, in
     `counts` has the columns `by`, `slot` and `count`, one row for each slot of a group.
     """
     group = Window.partitionBy(*by)
-    # Summed before the sort: many hours have far more rows than slots.
-    summed = counts.groupBy(*by, "slot").agg(F.sum("count").alias("count"))
+    # Summed before the sort: many batches have far more rows than slots. One shuffle serves the sums and the sort.
+    summed = counts.repartition(*by).groupBy(*by, "slot").agg(F.sum("count").alias("count"))
     ranked = summed.withColumns(
         {
             "_below": F.sum("count").over(group.orderBy("slot")),

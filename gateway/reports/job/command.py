@@ -10,8 +10,11 @@ import re
 import shutil
 import signal
 import sys
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -154,15 +157,15 @@ def submitted() -> bool:
 
 
 def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | None") -> int:
-    from gateway.reports import all_reports
     from gateway.reports.job.class_archive import class_archive
-    from gateway.reports.job.hadoop import HadoopFolder
-    from gateway.reports.job.overview import overview
-    from gateway.reports.job.page import page
-    from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
-    from gateway.reports.job.session import BRIEF_BYTES, FEW_HOURS, FEW_ROWS, ledger_bytes, spark_session
-    from gateway.reports.job.state import OldLayoutError
-    from gateway.reports.job.write import write_reports
+    from gateway.reports.job.session import (
+        BRIEF_BYTES,
+        FEW_HOURS,
+        SMALL_BYTES,
+        few_rows_session,
+        ledger_bytes,
+        spark_session,
+    )
 
     began = dt.datetime.now(dt.UTC)
 
@@ -190,10 +193,12 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
     progress("starting Spark")
     # Java inherits the blocked signal, so Ctrl-C does not kill it or its children in the middle of their work.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Python imports most modules while Java starts.
+    Thread(target=import_module, args=("gateway.reports.job.page",)).start()
     try:
         period = Period(options.first, options.last)
         total, new = ledger_bytes(options.events, options.out, period)
-        archive = class_archive(options.out, worth=BRIEF_BYTES <= total < sys.maxsize)
+        archive = class_archive(worth=BRIEF_BYTES <= total < sys.maxsize)
         spark = spark_session(
             options.master,
             options.memory,
@@ -209,6 +214,14 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
     finally:
         signal.signal(signal.SIGINT, interrupted)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    from gateway.reports import all_reports
+    from gateway.reports.job.hadoop import HadoopFolder
+    from gateway.reports.job.overview import Overview, overview
+    from gateway.reports.job.page import page
+    from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
+    from gateway.reports.job.state import OldLayoutError
+    from gateway.reports.job.write import write_reports
+
     try:
         out = options.out.rstrip("/")
         found = refresh(spark, options.events, out, period, options.batch_hours, progress)
@@ -217,10 +230,14 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
             from gateway.reports.what_if.report import what_if_report
 
             wanted.insert(0, what_if_report(spark, quotas))
-        is_brief = new < BRIEF_BYTES and found.tables.single_hours <= FEW_HOURS
-        reports = write_reports(spark, found.tables, out, progress, wanted, FEW_ROWS if is_brief and not submitted() else None)
-        top = overview(found.tables, len(found.hours))
-        HadoopFolder(spark, out).write("report.html", page(found, top, reports, dt.datetime.now(dt.UTC)))
+        few_rows = found.tables
+        # A small ledger's session has these settings already.
+        if not submitted() and new < BRIEF_BYTES and total >= SMALL_BYTES and few_rows.single_hours <= FEW_HOURS:
+            few_rows = few_rows.within(few_rows_session(spark))
+        tops: list[Overview] = []
+        top = partial(overview, few_rows, len(found.hours))
+        reports = write_reports(found.tables, few_rows, out, progress, wanted, lambda: tops.append(top()))
+        HadoopFolder(spark, out).write("report.html", page(found, tops[0], reports, dt.datetime.now(dt.UTC)))
     except (NothingToReportError, OldLayoutError) as error:
         errors.print(f"weir report: {error}")
         return FAILED

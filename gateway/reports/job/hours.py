@@ -8,6 +8,7 @@ Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucke
 (user and client-id). A shuffle of names would cost more than the parser.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gateway.quotas.kinds import BYTES, UNITS
-from gateway.reports.job.columns import slot_of
+from gateway.reports.job.columns import quantiles, slot_of
 from gateway.reports.job.group_hours import GROUP_COLUMNS, group_hours
 from gateway.reports.job.schema import EVENT_SCHEMA
 from gateway.reports.report import ENTITY
@@ -52,7 +53,7 @@ class HourEvents:
     def of(self, *types: str) -> DataFrame:
         """Events other than usage samples and throttles. They are few."""
         event = F.from_json("text", EVENT_SCHEMA)
-        rows = self.stored.where(is_other()).select(*HOUR, event.alias("event"), "lines")
+        rows = self.stored.where(_is_other()).select(*HOUR, event.alias("event"), "lines")
         # Equal lines are one row. The generator also stops Spark from parsing the text again for each field.
         rows = rows.select(*HOUR, F.explode(F.array_repeat("event", F.col("lines").cast("int"))).alias("event"))
         return rows.select(*HOUR, "event.*").where(F.col("type").isin(list(types)))
@@ -62,17 +63,13 @@ class HourEvents:
         return self.stored.where(F.col("minute").isNotNull())
 
 
-_OTHERS = ("topics", "connections", "shadows", "changes")
-"""The tables of events that are neither usage samples nor throttles."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """Counts of `entity_minutes`. With 0 of them, `hourly` leaves out the tables that would be empty."""
-
-    others: int
-    suspects: int
-    of_groups: int
+_OTHERS = {
+    "topics": ("topic_rejected",),
+    "connections": ("connection_rejected",),
+    "shadows": ("shadow",),
+    "changes": ("config", "quota_change", "grant_expired", "volume_state"),
+}
+"""The tables of events that are neither usage samples nor throttles, and the types of these events."""
 
 
 def _names(hours: HourEvents) -> DataFrame:
@@ -88,7 +85,7 @@ def _places(hours: HourEvents) -> DataFrame:
     return rows.select("place", F.from_json("text", place).alias("names"))
 
 
-def is_other() -> Column:
+def _is_other() -> Column:
     """True for the events that are neither usage samples nor throttles."""
     return F.col("text").isNotNull() & F.col("date").isNotNull()
 
@@ -164,10 +161,11 @@ def rates(hours: HourEvents) -> DataFrame:
     return used.groupBy("entity", slot_of(in_a_minute).alias("slot")).count()
 
 
-def _throttle_times(hours: HourEvents) -> DataFrame:
-    """The number of throttle times in each slot, by kind."""
-    rows = hours.stored.where(F.col("slot").isNotNull())
-    return rows.select(*HOUR, "kind", "enforced", "slot", F.col("times").alias("count"))
+def _throttle_percentiles(hours: HourEvents) -> DataFrame:
+    """Percentiles of the throttle times by kind. All throttle times of an hour are in one batch."""
+    rows = hours.stored.where(F.col("slot").isNotNull()).withColumnRenamed("times", "count")
+    thousandths = {"p50_ms": 500, "p90_ms": 900, "p99_ms": 990, "p999_ms": 999}
+    return quantiles(rows, (*HOUR, "kind", "enforced"), thousandths).withColumnRenamed("count", "throttled")
 
 
 def _five_minutes(hours: HourEvents) -> DataFrame:
@@ -265,11 +263,6 @@ _VOLUME = "volume"
 """The kind of a throttle by the volume quota, see `events.ThrottleEvent`."""
 
 
-def is_suspect() -> Column:
-    """True for the minutes that `_neighbours` looks at."""
-    return F.col("minute").isNotNull() & (_may_be_slow() | _is_held())
-
-
 def _may_be_slow() -> Column:
     """The mean of an hour is not below 0, so a lower latency is never slow."""
     return (F.col("latency_ms") >= F.col("requests") * SLOWED_BY_MS) & (F.col("requests") > 0)
@@ -292,7 +285,7 @@ def _topics(hours: HourEvents) -> DataFrame:
     """Rejections by topic, reason and client."""
     last = F.max(F.struct("last_ms", "rate", "limit", "total_rate", "total_limit"))
     return (
-        hours.of("topic_rejected")
+        hours.of(*_OTHERS["topics"])
         .groupBy(*HOUR, "topic", "reason", "enforced", *_CLIENT)
         .agg(
             F.sum("count").alias("rejections"),
@@ -310,7 +303,7 @@ def _topics(hours: HourEvents) -> DataFrame:
 def _connections(hours: HourEvents) -> DataFrame:
     """Refused or closed connections by reason, listener, address and user."""
     return (
-        hours.of("connection_rejected")
+        hours.of(*_OTHERS["connections"])
         .groupBy(*HOUR, "reason", "listener", "address", "user")
         .agg(F.sum("count").alias("count"), F.min("time_ms").alias("first_ms"), F.max("last_ms").alias("last_ms"))
     )
@@ -319,7 +312,7 @@ def _connections(hours: HourEvents) -> DataFrame:
 def _shadows(hours: HourEvents) -> DataFrame:
     """The minutes of shadow limits, by entity, matched entity and limit. A minute has the `seconds` of its busiest gateway."""
     minutes = (
-        hours.of("shadow")
+        hours.of(*_OTHERS["shadows"])
         .groupBy(*HOUR, *BUCKET, "limit", "time_ms")
         .agg(
             F.max("active_seconds").alias("seconds"),
@@ -347,7 +340,7 @@ def _groups(hours: HourEvents) -> DataFrame:
 
 def _changes(hours: HourEvents) -> DataFrame:
     """Changes of the configuration, of quotas and of the volume state. The events are few, so they are not aggregated."""
-    return hours.of("config", "quota_change", "grant_expired", "volume_state").select(*HOUR, *_OF_CHANGES)
+    return hours.of(*_OTHERS["changes"]).select(*HOUR, *_OF_CHANGES)
 
 
 _OF_CHANGES = (
@@ -362,7 +355,7 @@ _HOURLY = {
     "entities": _entities,
     "places": _places,
     "rates": rates,
-    "throttle_times": _throttle_times,
+    "throttle_percentiles": _throttle_percentiles,
     "minutes": _minutes,
     "five_minutes": _five_minutes,
     "neighbours": _neighbours,
@@ -393,8 +386,14 @@ def rare_schemas() -> dict[str, StructType]:
     return {name: cast("StructType", StructType.fromDDL(hour + text)) for name, text in texts.items()}
 
 
-def hourly(hours: HourEvents, found: Found) -> dict[str, DataFrame]:
-    """Every table with rows but `entity_minutes`, by name."""
-    absent = (() if found.others else _OTHERS) + (() if found.suspects else ("neighbours",))
-    absent += () if found.of_groups else ("groups",)
-    return {name: make(hours) for name, make in _HOURLY.items() if name not in absent}
+def counts() -> dict[str, Column]:
+    """Counts of rows of `entity_minutes`, by table: without such a row, the table would be empty."""
+    of_type = F.get_json_object("text", "$.type")
+    others = {name: F.count_if(_is_other() & of_type.isin(*types)) for name, types in _OTHERS.items()}
+    suspects = F.count_if(F.col("minute").isNotNull() & (_may_be_slow() | _is_held()))
+    return {**others, "neighbours": suspects, "groups": F.count_if("of_group")}
+
+
+def hourly(hours: HourEvents, found: Mapping[str, int]) -> dict[str, DataFrame]:
+    """Every table with rows but `entity_minutes`, by name. `found` are the `counts`."""
+    return {name: make(hours) for name, make in _HOURLY.items() if found.get(name, 1)}

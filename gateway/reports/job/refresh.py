@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.reports.job.first_pass import entity_minutes
-from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, Found, HourEvents, hourly, is_other, is_suspect, rare_schemas
+from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, HourEvents, counts, hourly, rare_schemas
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
@@ -121,18 +121,20 @@ def _aggregate(ledger: LedgerFolder, state: State, out: str, minutes: _Minutes) 
     """Make the other tables of a batch, and mark its hours as done."""
     batch, files, stored = minutes.batch, minutes.files, minutes.stored
     made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in files}
-    counts = stored.where(F.col("date").isNotNull()).groupBy(*HOUR)
-    rows = counts.agg(
-        F.sum("lines").alias("lines"),
-        F.sum("bad_lines").alias("bad"),
-        F.count_if(is_other()).alias("others"),
-        F.count_if(is_suspect()).alias("suspects"),
-        F.count_if("of_group").alias("of_groups"),
-    ).collect()
+    of_tables = counts()
+    rows = (
+        stored.where(F.col("date").isNotNull())
+        .groupBy(*HOUR)
+        .agg(
+            F.sum("lines").alias("lines"),
+            F.sum("bad_lines").alias("bad"),
+            *(number.alias(table) for table, number in of_tables.items()),
+        )
+        .collect()
+    )
     for row in rows:
         made[row.date, row.hour] = DoneHour(batch, files[row.date, row.hour], row.lines - row.bad, row.bad)
-    found = Found(*(sum(row[name] for row in rows) for name in ("others", "suspects", "of_groups")))
-    tables = hourly(HourEvents(stored), found)
+    tables = hourly(HourEvents(stored), {table: sum(row[table] for row in rows) for table in of_tables})
     state.write_all(batch, tables)
     with_bad = [hour for hour, done in made.items() if done.rejected]
     if with_bad:

@@ -47,6 +47,8 @@ FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # One task reads many small files.
+    "spark.sql.files.openCostInBytes": "0",
 }
 SMALL_BYTES = 4 << 20
 """A ledger below this size is small. Compressed, it is about 120 000 events."""
@@ -129,6 +131,14 @@ def spark_session(
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def few_rows_session(spark: SparkSession) -> SparkSession:
+    """A session for queries with few rows, beside `spark`."""
+    few: SparkSession = spark.newSession()
+    for key, value in FEW_ROWS.items():
+        few.conf.set(key, value)
+    return few
 
 
 def own_settings(master: str, memory: str, total: int, new: int, java: str = "") -> dict[str, str]:

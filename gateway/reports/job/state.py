@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -26,7 +27,7 @@ from gateway.reports.job.hadoop import HadoopFolder
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "10"
+LAYOUT = "11"
 """The version of the tables' columns and their meaning."""
 
 MARKS = 100
@@ -109,6 +110,12 @@ class State:
         for name, modified_ms in self._folder.modified().items():
             if name.startswith((_BATCH, _DAYS)) and name not in used and modified_ms < old:
                 self._folder.delete(name)
+
+    def within(self, spark: SparkSession) -> "State":
+        """The same aggregates for the queries of another session."""
+        other = copy(self)
+        other._spark = spark
+        return other
 
     def done(self, period: Period) -> Mapping[Hour, DoneHour]:
         return {hour: done for hour, done in self._done.items() if period.includes(hour)}
@@ -240,13 +247,13 @@ class State:
     def read_days(self, name: str, dates: Iterable[dt.date]) -> DataFrame:
         """A table's rows in the roll-ups of some days. Rows without dates are those of the whole roll-ups."""
         wanted: dict[str, set[dt.date]] = defaultdict(set)
-        parts: dict[str, Column | None] = {}
+        parts: dict[tuple[str, ...], Column | None] = {}
         for date in dates:
             roll_up = self._roll_ups[date]
             if name in roll_up.stored:
                 wanted[roll_up.folder].add(date)
                 some = wanted[roll_up.folder]
-                parts[roll_up.folder] = None if some == roll_up.batches.keys() else F.col("date").isin(sorted(some))
+                parts[roll_up.folder,] = None if some == roll_up.batches.keys() else F.col("date").isin(sorted(some))
         return self._parts(name, parts)
 
     def in_whole_batches(self, hours: Mapping[Hour, DoneHour]) -> Mapping[Hour, DoneHour]:
@@ -263,17 +270,24 @@ class State:
             if name in self._batches[done.batch].stored:
                 wanted[done.batch].add(hour)
         every = {batch: self._batches[batch].hours.keys() for batch in wanted}
+        part = [batch for batch in wanted if wanted[batch] != every[batch]]
+        replaced = [batch for batch in part if any(self._done[hour].batch != batch for hour in every[batch])]
+        # One scan reads all batches without replaced hours: each row of a wanted hour counts.
+        current = tuple(batch for batch in part if batch not in replaced)
+        groups = [*((batch,) for batch in replaced), *([current] if current else [])]
         return self._parts(
-            name, {batch: None if wanted[batch] == every[batch] else in_hours(wanted[batch]) for batch in wanted}
+            name,
+            {(batch,): None for batch in wanted if batch not in part}
+            | {group: in_hours(hour for batch in group for hour in wanted[batch]) for group in groups},
         )
 
-    def _parts(self, name: str, parts: Mapping[str, Column | None]) -> DataFrame:
+    def _parts(self, name: str, parts: Mapping[tuple[str, ...], Column | None]) -> DataFrame:
         """A table's rows in some folders: those of a condition on dates and hours, or all rows."""
         schema = self._schemas[name]
         # The dictionaries and `rates` have no hours.
-        part = {folder: those for folder, those in parts.items() if those is not None and "date" in schema.names}
-        whole = [folder for folder in parts if folder not in part]
-        rows = [self._rows([folder], name, schema).where(those) for folder, those in part.items()]
+        part = {folders: those for folders, those in parts.items() if those is not None and "date" in schema.names}
+        whole = [folder for folders in parts if folders not in part for folder in folders]
+        rows = [self._rows(folders, name, schema).where(those) for folders, those in part.items()]
         if whole:
             rows.append(self._rows(whole, name, schema))
         return reduce(DataFrame.unionAll, rows) if rows else self._no_rows(schema)

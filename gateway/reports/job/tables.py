@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.reports.job.hours import ENTITY_MINUTES, MAXIMA, SUMS, HourEvents, rates
@@ -57,6 +57,10 @@ class StoredTables:
         self._hours = hours
         self._days = [date for date, is_rolled_up in state.whole_days(hours).items() if is_rolled_up]
         self._rest = {hour: done for hour, done in hours.items() if hour[0] not in self._days}
+
+    def within(self, spark: SparkSession) -> "StoredTables":
+        """The same tables for the queries of another session."""
+        return StoredTables(self._state.within(spark), self._hours)
 
     @property
     def single_hours(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,23 +31,26 @@ class MadeReport:
 
 
 def write_reports(
-    spark: SparkSession,
     tables: Tables,
+    few_rows: Tables,
     out: str,
     progress: Callable[[str], None],
     reports: Sequence[Report],
-    few_rows: Mapping[str, str] | None = None,
+    beside: Callable[[], None] = lambda: None,
 ) -> Sequence[MadeReport]:
     """Write the reports into folders of their names under `out`, and return them in the same order.
 
-    The settings `few_rows` apply to the reports without `many_rows`, and to later queries of the session.
+    The reports without `many_rows` read `few_rows`: the same tables, maybe in another session. `beside` is called in a thread
+    beside the reports.
     """
+    made: dict[str, MadeReport] = {}
 
-    def make(report: Report) -> MadeReport:
-        rows = report.build(tables)
+    def make(report: Report) -> None:
+        rows = report.build(tables if report.many_rows else few_rows)
         order = [F.desc_nulls_last(key[1:]) if key.startswith("-") else F.asc_nulls_first(key) for key in report.sort]
         one_file: DataFrame = rows.repartition(1).sortWithinPartitions(*order)
         one_file.write.mode("overwrite").parquet(f"{out}/{report.name}")
+        spark = rows.sparkSession
         written = spark.read.schema(one_file.schema).parquet(f"{out}/{report.name}")
         first = [row.asDict() for row in written.withColumn(_LINE, csv_line(written)).limit(FOR_PAGE).collect()]
         csv_lines = [row.pop(_LINE) for row in first]
@@ -57,18 +61,13 @@ def write_reports(
             count = written.count()
             cells(written).coalesce(1).write.mode("overwrite").options(**CSV_OPTIONS).csv(f"{out}/csv/{report.name}")
         progress(f"{report.name}: {count:,} rows")
-        return MadeReport(report, written.columns, first, count)
+        made[report.name] = MadeReport(report, written.columns, first, count)
 
-    first = [report for report in reports if few_rows is None or report.many_rows]
-    made = in_threads(make, first, _AT_ONCE)
-    if few_rows is None:
-        return made
-    # A plan takes the settings of its time, so no report may run while they change.
-    for key, value in few_rows.items():
-        spark.conf.set(key, value)
-    others = in_threads(make, [report for report in reports if not report.many_rows], _AT_ONCE)
-    by_name = {each.report.name: each for each in (*made, *others)}
-    return [by_name[report.name] for report in reports]
+    # Those that take long begin first: the ones with many rows, and the last ones of the page.
+    ordered = sorted(reports, key=lambda report: (report.many_rows, report.order), reverse=True)
+    works: list[Callable[[], None]] = [*(partial(make, report) for report in ordered), beside]
+    in_threads(lambda work: work(), works, _AT_ONCE)
+    return [made[report.name] for report in reports]
 
 
 def _write_csv(spark: SparkSession, folder: str, name: str, csv_lines: Sequence[str]) -> None:

@@ -85,12 +85,13 @@ def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPat
     from gateway.reports import all_reports
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import refresh
-    from gateway.reports.job.session import FEW_ROWS
+    from gateway.reports.job.session import few_rows_session
     from gateway.reports.job.write import write_reports
 
     out = tmp_path_factory.mktemp("report")
     messages: list[str] = []
     found = refresh(spark, str(ledger), str(out), Period(), 24, messages.append)
     reports = list(all_reports().values())
-    made = write_reports(spark, found.tables, str(out), messages.append, reports, FEW_ROWS)
+    few_rows = found.tables.within(few_rows_session(spark))
+    made = write_reports(found.tables, few_rows, str(out), messages.append, reports)
     return Run(ledger, out, found, made, messages)
