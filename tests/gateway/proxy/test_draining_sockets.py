@@ -29,11 +29,20 @@ HOST = "127.0.0.1"
 CLIENT = (HOST, 40_000)
 
 
+def server_context(authority):
+    files = authority.issue("server", LOOPBACK)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    return context
+
+
 class Place:
     """A port that accepts sessions. The test itself is the broker behind it. All connections are closed at the end."""
 
-    def __init__(self, authority=None):
+    def __init__(self, authority=None, broker_authority=None):
         self._authority = authority
+        self._broker_tls = None if broker_authority is None else server_context(broker_authority)
+        self._dial_tls = None if broker_authority is None else ssl.create_default_context(cafile=broker_authority.cert)
         engine = QuotaEngine(limits(produce=1_000), START)
         self.counters = counters = Counters()
         self.sessions = Sessions(counters, Outlet("", [counters]), max_idle_seconds=600.0)
@@ -45,13 +54,13 @@ class Place:
 
     async def __aenter__(self):
         loop = asyncio.get_running_loop()
-        self._broker = await self._open.enter_async_context(await asyncio.start_server(self._arrived_at_broker, HOST, 0))
+        self._broker = await self._open.enter_async_context(
+            await asyncio.start_server(self._arrived_at_broker, HOST, 0, ssl=self._broker_tls)
+        )
         if self._authority is None:
             server = await loop.create_server(lambda: Session(self._host, self._slot(), CLIENT), HOST, 0)
         else:
-            files = self._authority.issue("server", LOOPBACK)
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(files.cert, files.key)
+            context = server_context(self._authority)
             acceptor = TlsAcceptor("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
             server = await loop.create_server(lambda: AcceptedTlsClient(acceptor, self._slot(), CLIENT), HOST, 0, ssl=context)
         self._server = await self._open.enter_async_context(server)
@@ -88,7 +97,7 @@ class Place:
 
     async def _dial(self, protocol):
         transport, _ = await asyncio.get_running_loop().create_connection(
-            protocol, HOST, self._broker.sockets[0].getsockname()[1]
+            protocol, HOST, self._broker.sockets[0].getsockname()[1], ssl=self._dial_tls
         )
         return transport
 

@@ -1,10 +1,14 @@
 """Large requests pass uncopied through one buffer for all connections, and arrive unchanged."""
 
+import asyncio
 import random
 
+import uvloop
+
 from gateway.proxy.large_requests import BODY_BYTES, HEAD_BYTES, LARGE_BYTES, LargeRequestReader
+from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import authority, on_uvloop, until  # noqa: F401 -- a fixture
+from tests.gateway.proxy.test_draining_sockets import Place, authority, on_uvloop, until  # noqa: F401 -- a fixture
 from tests.gateway.proxy.transcript import Transcript, limits
 
 LARGE = 900_000
@@ -23,6 +27,10 @@ def small(first):
 
 @on_uvloop
 async def test_slow_broker_gets_the_bytes_of_its_own_client(place):
+    await send_to_slow_and_quick_broker(place)
+
+
+async def send_to_slow_and_quick_broker(place):
     """The kernel takes a part of a chunk, so the transport keeps the rest while others use the buffer."""
     slow, quick = [large(number) for number in range(REQUESTS)], [large(number) for number in range(100, 100 + REQUESTS)]
     _, to_gateway = await place.client()
@@ -44,6 +52,14 @@ async def test_small_and_large_requests_arrive_in_order(place):
     to_gateway.write(b"".join(requests))
     broker, _ = await place.broker()
     assert await broker.readexactly(sum(map(len, requests))) == b"".join(requests)
+
+
+def test_broker_with_tls_gets_the_bytes_of_its_own_client(tmp_path):
+    async def send():
+        async with asyncio.timeout(60), Place(broker_authority=Authority(tmp_path)) as place:
+            await send_to_slow_and_quick_broker(place)
+
+    uvloop.run(send())
 
 
 def test_uncopied_body_is_charged_and_mutes_at_its_end():
