@@ -1,5 +1,7 @@
 """The throttle of one connection, called as sessions and their handlers call it."""
 
+import weakref
+
 import pytest
 
 from gateway.proxy.channel_throttle import ChannelThrottle
@@ -309,3 +311,21 @@ def test_member_of_the_group_protocol_is_muted_for_half_a_second():
 def rate_bucket(now):
     quota = EntityQuota(ClientQuotaEntity(None, "etl"), {"request_rate": 1.0})
     return QuotaEngine(QuotaSettings((quota,)), now).acquire("request_rate", "ANONYMOUS", "etl", now)
+
+
+class Handler:
+    """Refers to the throttle of its connection, as the handlers of Produce requests do."""
+
+    def __init__(self, throttle):
+        self.throttle = throttle
+
+
+def test_abandoned_throttle_drops_its_unanswered_request():
+    m = Muted()
+    handler = Handler(m.throttle)
+    m.start(0.5, entry=Entry(1, FETCH, START, handler))
+    dropped = weakref.ref(handler)
+    del handler
+    assert dropped() is not None
+    m.throttle.abandon()
+    assert dropped() is None
