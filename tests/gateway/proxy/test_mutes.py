@@ -6,6 +6,7 @@ import pytest
 
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
+from gateway.proxy.handler import InterceptedRequest
 from gateway.proxy.in_flight import Entry
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -323,7 +324,7 @@ class Handler:
 def test_abandoned_throttle_drops_its_unanswered_request():
     m = Muted()
     handler = Handler(m.throttle)
-    m.start(0.5, entry=Entry(1, FETCH, START, handler))
+    m.start(0.5, entry=Entry(1, FETCH, START, InterceptedRequest(handler)))
     dropped = weakref.ref(handler)
     del handler
     assert dropped() is not None
