@@ -223,3 +223,8 @@ def test_schedule_repeats_and_spares_workers_late():
 def test_every_manner_has_its_part_of_the_clients():
     counts = Counter(manner_of(place, 2000).name for place in range(2000))
     assert counts == {manner.name: round(2000 * manner.part) for manner in MANNERS}
+
+
+def test_counter_whose_part_has_expired_keeps_its_highest_value():
+    seen = [Observed(float(at), [], {"a_total{}": value, "b{}": value}) for at, value in enumerate((5.0, 8.0, 3.0))]
+    assert last_values(seen) == {"a_total{}": 8.0, "b{}": 3.0}

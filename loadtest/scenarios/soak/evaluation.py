@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,9 @@ def evaluate(directory: Path, warm_up: float = WARM_UP_SECONDS) -> Verdict:
     samples = read_observed(directory / "samples.jsonl")
     counters = last_values(samples)
     logged = read_log((directory / "weir" / "weir.log").read_text().splitlines())
-    slopes = memory_slopes(samples, warm_up)
+    began = named.get("began")
+    end = inf if began is None else began["at"] + began["plan"]["seconds"]  # the clients leave, and memory with them
+    slopes = memory_slopes([seen for seen in samples if seen.at <= end], warm_up)
     problems = memory_problems(slopes)
     problems += [f"{logged.tracebacks} tracebacks in the log"] * bool(logged.tracebacks)
     problems += [f"unexpected in the log: {line}" for line in logged.unexpected[:20]]
@@ -94,10 +97,11 @@ TOTALS: Final = (
 
 
 def last_values(samples: list[Observed]) -> Counters:
-    """The last value of each counter that was ever seen. A counter may be absent later, once its bucket was unused."""
+    """The last value of each gauge, and the highest of each counter: after an unused hour, a sum lacks a worker's part."""
     found = Counters()
     for seen in samples:
-        found.update(seen.counters)
+        for name, value in seen.counters.items():
+            found[name] = max(value, found.get(name, 0.0)) if "_total" in name else value
     return found
 
 
