@@ -43,18 +43,21 @@ def merge_families(pages: Iterable[Families], merge: Mapping[str, Merge] = MERGE
 
 
 class Totals:
-    """Counters that do not fall when a worker dies, because its last counts are kept.
+    """Counters that do not fall when a worker dies or forgets an idle client, because the last counts are kept.
 
     Prometheus treats a falling counter as restarted at 0, and would count all other workers' counts again. Counts after a
-    worker's last scrape are lost with the worker.
+    worker's last scrape are lost with the worker. A counter that all workers have forgotten ends, and begins at 0 again.
     """
 
     def __init__(self) -> None:
         self._gone: list[Metric] = []
+        self._forgotten: list[Metric] = []
         self._last: dict[int, Families] = {}
 
     def seen(self, process: int, page: Families) -> None:
-        """Record the current page of a process."""
+        """Record the current page of a process. Pages of one process come in the order in which it wrote them."""
+        if lost := _lost(self._last.get(process, ()), page):
+            self._forgotten = merge_families([self._forgotten, lost])
         self._last[process] = page
 
     def merged(self, processes: Iterable[int], answered: Iterable[int]) -> list[Metric]:
@@ -64,8 +67,28 @@ class Totals:
             gone = merge_families([self._gone, _added(self._last.pop(process))])
             if sum(len(family.samples) for family in gone) <= MAX_KEPT:
                 self._gone = gone
+        if self._forgotten:
+            known = {key for page in (*self._last.values(), self._gone) for key in _values(_added(page))}
+            self._forgotten = _chosen(self._forgotten, lambda key, _: key in known)
         silent = [_added(page) for process, page in self._last.items() if process not in fresh]
-        return merge_families([*(self._last[process] for process in self._last if process in fresh), *silent, self._gone])
+        kept = [*silent, self._gone, self._forgotten]
+        return merge_families([*(self._last[process] for process in self._last if process in fresh), *kept])
+
+
+def _lost(before: Families, now: Families) -> list[Metric]:
+    """The counts of `before` that `now` lacks, or that have begun at 0 again."""
+    current = _values(_added(now))
+    return _chosen(_added(before), lambda key, value: current.get(key, -1.0) < value)
+
+
+def _chosen(page: Families, choose: Callable[[_Key, float], bool]) -> list[Metric]:
+    """The families of a page with the samples that `choose` wants, without those that have none."""
+    chosen = ((family, {key: value for key, value in _values([family]).items() if choose(key, value)}) for family in page)
+    return [_family(like, values) for like, values in chosen if values]
+
+
+def _values(page: Families) -> dict[_Key, float]:
+    return {(sample.name, tuple(sample.labels.items())): sample.value for family in page for sample in family.samples}
 
 
 def _added(page: Families) -> list[Metric]:

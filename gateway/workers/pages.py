@@ -85,7 +85,7 @@ class WorkersServer(PageServer):
         self._restarts = restarts
         self._not_ready = not_ready
         self._totals = Totals()
-        self._scraping = asyncio.Lock()  # the two formats share the totals
+        self._scraping = asyncio.Lock()  # the two formats share the totals, which need each worker's pages in order
         self._facts: Answer = NO_FACTS
         self._shared_usage = SingleFlight(self._usage)
         pages: dict[str, Page] = {
@@ -224,10 +224,10 @@ class WorkersServer(PageServer):
         ]
 
     async def _metrics(self, accept: str) -> web.Response:
-        bodies = await self._bodies("/metrics")
         encode, content_type = choose_encoder(accept)
-        # A thread formats thousands of samples, because probes should not wait.
         async with self._scraping:
+            bodies = await self._bodies("/metrics")
+            # A thread formats thousands of samples, because probes should not wait.
             body = await asyncio.to_thread(self._page, bodies, encode)
         return web.Response(body=body, headers={"Content-Type": content_type})
 

@@ -62,6 +62,7 @@ weir_request_seconds_sum{api="Produce"} 0.125
 # TYPE process_start_time_seconds gauge
 process_start_time_seconds 900
 """
+PRODUCE = '# TYPE weir_requests_total counter\nweir_requests_total{{api="Produce"}} {}\n'
 TOGETHER = {
     "weir_requests_total{'api': 'Produce'}": 15,
     "weir_requests_total{'api': 'Fetch'}": 1,
@@ -100,14 +101,14 @@ def test_each_metric_has_a_merge_rule() -> None:
 
 
 class TestTotals:
-    """Counters of workers that have ended."""
+    """Counters of workers that have ended, or have forgotten a client."""
 
     def test_counters_never_fall_when_a_worker_is_replaced(self) -> None:
         totals = Totals()
         totals.seen(1, page(ONE))
         totals.seen(2, page(OTHER))
         assert values(totals.merged([1, 2], [1, 2])) == TOGETHER
-        totals.seen(3, page('# TYPE weir_requests_total counter\nweir_requests_total{api="Produce"} 1\n'))
+        totals.seen(3, page(PRODUCE.format(1)))
         after = values(totals.merged([2, 3], [2, 3]))
         assert after["weir_requests_total{'api': 'Produce'}"] == 16
         assert after["weir_requests_total{'api': 'Fetch'}"] == 1
@@ -136,3 +137,37 @@ class TestTotals:
             totals.seen(process, page(OTHER))
             totals.merged([process], [process])
         assert values(totals.merged([], []))["weir_requests_total{'api': 'Produce'}"] == 25
+
+    def test_counter_stays_when_one_of_two_workers_forgets_it(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(ONE))
+        totals.seen(2, page(OTHER))
+        totals.seen(1, [])
+        after = values(totals.merged([1, 2], [1, 2]))
+        assert after["weir_requests_total{'api': 'Produce'}"] == 15
+        assert after["weir_request_seconds_count{'api': 'Produce'}"] == 5
+
+    def test_counter_that_begins_again_adds_up(self) -> None:
+        totals = Totals()
+        totals.seen(2, page(OTHER))
+        for count in (10, 0, 3, 4):
+            totals.seen(1, page(PRODUCE.format(count)))
+        assert values(totals.merged([1, 2], [1, 2]))["weir_requests_total{'api': 'Produce'}"] == 5 + 10 + 4
+
+    def test_counter_that_all_workers_forget_ends_and_begins_at_0(self) -> None:
+        totals = Totals()
+        for process in (1, 2):
+            totals.seen(process, page(PRODUCE.format(10)))
+        for process in (1, 2):
+            totals.seen(process, [])
+        assert values(totals.merged([1, 2], [1, 2])) == {}
+        totals.seen(1, page(PRODUCE.format(2)))
+        assert values(totals.merged([1, 2], [1, 2])) == {"weir_requests_total{'api': 'Produce'}": 2}
+
+    def test_forgotten_counter_stays_beside_that_of_an_ended_worker(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(PRODUCE.format(10)))
+        totals.seen(2, page(PRODUCE.format(4)))
+        totals.merged([2], [2])
+        totals.seen(2, [])
+        assert values(totals.merged([2], [2])) == {"weir_requests_total{'api': 'Produce'}": 14}
