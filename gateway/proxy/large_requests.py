@@ -1,10 +1,9 @@
 """Reads clients that send large requests, and forwards the bodies of these without a copy."""
 
-import asyncio
 from typing import Final, Protocol
 
 from gateway.proxy.request_stream import RequestStream
-from gateway.proxy.tls.buffered_protocol import ClientProtocol
+from gateway.proxy.tls.buffered_protocol import ClientProtocol, SessionFront
 
 LARGE_BYTES: Final = 64 * 1024
 """A connection gets a `LargeRequestReader` when so many bytes of a request have still to come."""
@@ -43,7 +42,7 @@ class _Buffer:
 _shared: Final = _Buffer()
 
 
-class LargeRequestReader:
+class LargeRequestReader(SessionFront):
     """An asyncio buffered protocol in front of a session.
 
     With a plain protocol, uvloop copies each chunk. Small requests are faster with a plain protocol, as it is called once for
@@ -51,12 +50,10 @@ class LargeRequestReader:
     """
 
     def __init__(self, session: LargeRequestSession, requests: RequestStream) -> None:
-        self._session = session
+        super().__init__(session)
+        self._bodies = session
         self._requests = requests
         self._passing = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Does nothing: the session has its transport already."""
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return the place for the rest of the arriving request, and for no byte of the next one."""
@@ -70,21 +67,9 @@ class LargeRequestReader:
         piece = _shared.view[:count]
         if not self._passing:
             self._session.data_received(bytes(piece))
-        elif self._session.forward_body(piece):
+        elif self._bodies.forward_body(piece):
             _shared.renew()
 
     def data_received(self, data: bytes) -> None:
         """Called in place of `buffer_updated` by event loops that know asyncio's own class of buffered protocols only."""
         self._session.data_received(data)
-
-    def pause_writing(self) -> None:
-        self._session.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._session.resume_writing()
-
-    def eof_received(self) -> None:
-        self._session.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._session.connection_lost(exc)
