@@ -203,6 +203,7 @@ class Gateway:
             for _ in self._parts.engine.tick_in_parts(now):
                 await asyncio.sleep(0)
             self._parts.sessions.close_idle(now)
+            self._parts.upstream.keep_alive()
             for feature in self._features:
                 feature.tick(now)
 

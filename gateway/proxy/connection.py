@@ -80,7 +80,6 @@ class Session:
         self._early: list[Data] = []
         self._paused = 0
         self._draining: Draining | None = None
-        self._socket_fd = -1
         self._undecrypted: Callable[[], int] | None = None
         self._large = False
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
@@ -99,7 +98,6 @@ class Session:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._client = client = cast("asyncio.Transport", transport)
         self._host.sessions.add(self)
-        self._socket_fd = client.get_extra_info("socket").fileno()
         if client.get_extra_info("ssl_object") is not None:
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
@@ -253,9 +251,11 @@ class Session:
 
     def unread_client_bytes(self) -> int:
         """The client's bytes in the kernel; under TLS also those in the transport, which reads on while it is paused."""
-        if self.closing:
+        client = self._client
+        if client is None or client.is_closing():
             return 0
-        return unread_bytes(self._socket_fd) + (0 if self._undecrypted is None else self._undecrypted())
+        fd = client.get_extra_info("socket").fileno()
+        return unread_bytes(fd) + (0 if self._undecrypted is None else self._undecrypted())
 
     def _begin(self) -> None:
         if not self.closing:

@@ -99,3 +99,13 @@ async def test_port_without_tls_is_not_reported_as_silent():
     finally:
         server.close()
         await server.wait_closed()
+
+
+async def test_kernel_probes_the_broker_of_an_open_connection(listening):
+    upstream = upstream_of(listening)
+    ended = await upstream.dial_anyone(asyncio.Protocol)
+    ended.close()
+    transport = await upstream.dial_anyone(asyncio.Protocol)
+    upstream.keep_alive()
+    assert transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    transport.close()
