@@ -47,6 +47,10 @@ class HadoopFolder:
         if not self._files.rename(self._child(f"_{name}.part"), self._child(name)):
             raise OSError(f"{self._child(name).toString()} can't be written: the file exists already")
 
+    def add_folder(self, name: str) -> None:
+        """Create a folder in the folder, and the folders above it."""
+        self._files.mkdirs(self._child(name))
+
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with its files."""
         self._files.delete(self._child(name), True)

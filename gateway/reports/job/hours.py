@@ -8,11 +8,11 @@ Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucke
 (user and client-id). A shuffle of names would cost more than the parser.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -368,7 +368,7 @@ _HOURLY = {
 
 
 def rare_schemas() -> dict[str, StructType]:
-    """The schemas of the tables that `hourly` may leave out."""
+    """The schemas of the tables of `rare`."""
     hour, client = "date date, hour int, ", "user string, client_id string, "
     bucket = ", ".join(f"{name} string" for name in BUCKET)
     texts = {
@@ -386,14 +386,32 @@ def rare_schemas() -> dict[str, StructType]:
     return {name: cast("StructType", StructType.fromDDL(hour + text)) for name, text in texts.items()}
 
 
-def counts() -> dict[str, Column]:
-    """Counts of rows of `entity_minutes`, by table: without such a row, the table would be empty."""
+_COUNTED = (*_OTHERS, "neighbours", "groups")
+"""The tables that most hours lack. Without a row that `counts` counts for it, such a table would be empty."""
+
+
+def counts(hours: HourEvents) -> DataFrame:
+    """For each hour, the number of `lines` and of `bad` ones, and of the rows that tables of `rare` are made of."""
     of_type = F.get_json_object("text", "$.type")
     others = {name: F.count_if(_is_other() & of_type.isin(*types)) for name, types in _OTHERS.items()}
     suspects = F.count_if(F.col("minute").isNotNull() & (_may_be_slow() | _is_held()))
-    return {**others, "neighbours": suspects, "groups": F.count_if("of_group")}
+    numbers = {**others, "neighbours": suspects, "groups": F.count_if("of_group")}
+    return (
+        hours.stored.where(F.col("date").isNotNull())
+        .groupBy(*HOUR)
+        .agg(
+            F.sum("lines").alias("lines"),
+            F.sum("bad_lines").alias("bad"),
+            *(numbers[name].alias(name) for name in _COUNTED),
+        )
+    )
 
 
-def hourly(hours: HourEvents, found: Mapping[str, int]) -> dict[str, DataFrame]:
-    """Every table with rows but `entity_minutes`, by name. `found` are the `counts`."""
-    return {name: make(hours) for name, make in _HOURLY.items() if found.get(name, 1)}
+def hourly(hours: HourEvents) -> dict[str, DataFrame]:
+    """Every table that each hour has but `entity_minutes`, by name."""
+    return {name: make(hours) for name, make in _HOURLY.items() if name not in _COUNTED}
+
+
+def rare(hours: HourEvents, found: Sequence[Row]) -> dict[str, DataFrame]:
+    """Every other table with rows, by name. `found` are the rows of `counts`."""
+    return {name: _HOURLY[name](hours) for name in _COUNTED if any(row[name] for row in found)}

@@ -4,19 +4,19 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from gateway.reports.job.first_pass import entity_minutes
-from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, HourEvents, counts, hourly, rare_schemas
+from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, counts, hourly, rare, rare_schemas
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
-from gateway.reports.job.threads import in_threads
+from gateway.reports.job.threads import at_once, in_threads
 
 _BATCHES_AT_ONCE: Final = 2
 """The number of batches in memory."""
@@ -46,8 +46,7 @@ def refresh(
     Calls `progress` with one line at a time. Raises `NothingToReportError`.
     """
     ledger, state = LedgerFolder(spark, events), State(spark, out)
-    files = _files(ledger, events, period)
-    state.load()
+    files, _ = at_once(partial(_files, ledger, events, period), state.load)
     done = dict(state.done(period))
     new = pending(files, done)
     if not files and not done:
@@ -105,42 +104,41 @@ def _nothing(ledger: LedgerFolder, path: str) -> str:
 
 @dataclass(frozen=True)
 class _Minutes:
-    """The stored `entity_minutes` of a batch, and the files of its hours."""
+    """The stored `entity_minutes` of a batch, the files of its hours, and the plans of tables that the minutes become."""
 
     batch: str
     files: Mapping[Hour, frozenset[LedgerFile]]
-    stored: DataFrame
+    hours: HourEvents
+    tables: Mapping[str, DataFrame]
+    counts: DataFrame
 
     @classmethod
     def of(cls, state: State, ledger: LedgerFolder, files: Mapping[Hour, frozenset[LedgerFile]]) -> "_Minutes":
         batch = state.begin()
-        return cls(batch, files, state.write(batch, ENTITY_MINUTES, entity_minutes(ledger.lines(sorted(files)))))
+        rows = entity_minutes(ledger.lines(sorted(files)))
+        hours = HourEvents(state.expected(batch, ENTITY_MINUTES, rows.schema))
+        # The driver plans the next tables while the cores read the lines.
+        _, tables, found = at_once(
+            partial(state.write, batch, ENTITY_MINUTES, rows), partial(hourly, hours), partial(counts, hours)
+        )
+        state.refresh(hours.stored)
+        return cls(batch, files, hours, tables, found)
 
 
 def _aggregate(ledger: LedgerFolder, state: State, out: str, minutes: _Minutes) -> Mapping[Hour, DoneHour]:
     """Make the other tables of a batch, and mark its hours as done."""
-    batch, files, stored = minutes.batch, minutes.files, minutes.stored
+    batch, files = minutes.batch, minutes.files
     made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in files}
-    of_tables = counts()
-    rows = (
-        stored.where(F.col("date").isNotNull())
-        .groupBy(*HOUR)
-        .agg(
-            F.sum("lines").alias("lines"),
-            F.sum("bad_lines").alias("bad"),
-            *(number.alias(table) for table, number in of_tables.items()),
-        )
-        .collect()
-    )
+    rows = minutes.counts.collect()
     for row in rows:
         made[row.date, row.hour] = DoneHour(batch, files[row.date, row.hour], row.lines - row.bad, row.bad)
-    tables = hourly(HourEvents(stored), {table: sum(row[table] for row in rows) for table in of_tables})
+    tables = {**minutes.tables, **rare(minutes.hours, rows)}
     state.write_all(batch, tables)
     with_bad = [hour for hour, done in made.items() if done.rejected]
     if with_bad:
         write_rejected(ledger.bad_lines(with_bad), out)
     schemas = rare_schemas() | {name: rows.schema for name, rows in tables.items()}
-    state.mark_done(made, {ENTITY_MINUTES: stored.schema} | schemas)
+    state.mark_done(made, {ENTITY_MINUTES: minutes.hours.stored.schema} | schemas)
     return made
 
 

@@ -124,11 +124,19 @@ class State:
         """The name of a new batch."""
         return f"{_BATCH}{uuid.uuid4().hex}"
 
-    def write(self, batch: str, name: str, rows: DataFrame) -> DataFrame:
-        """Write one table of a batch and return its stored rows."""
-        path = f"{self._root}/{batch}/{_TABLE}={name}"
-        rows.write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(rows.schema).parquet(path)
+    def expected(self, batch: str, name: str, schema: StructType) -> DataFrame:
+        """The rows of a table that a batch will have. It has them after `write` and `refresh`."""
+        self._folder.add_folder(f"{batch}/{_TABLE}={name}")
+        return self._spark.read.schema(schema).parquet(f"{self._root}/{batch}/{_TABLE}={name}")
+
+    def refresh(self, expected: DataFrame) -> None:
+        """List the files of a table that `write` has written."""
+        relation: Any = expected
+        relation._jdf.queryExecution().analyzed().relation().location().refresh()
+
+    def write(self, batch: str, name: str, rows: DataFrame) -> None:
+        """Write one table of a batch."""
+        rows.write.mode("overwrite").parquet(f"{self._root}/{batch}/{_TABLE}={name}")
 
     def write_all(self, batch: str, tables: Mapping[str, DataFrame]) -> None:
         """Write the other tables of a batch as one Spark job, so that the tables share its scans and no core waits."""

@@ -1,7 +1,7 @@
 """Several threads that use Spark at the same time."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark import InheritableThread
 
@@ -34,3 +34,8 @@ def in_threads(make: Callable[[_Item], _Made], items: Sequence[_Item], number: i
     if failed:
         raise failed[0]
     return [made[place] for place in range(len(items))]
+
+
+def at_once(*works: Callable[[], Any]) -> Sequence[Any]:
+    """The results of some functions, each called in a thread of its own. Raises the first exception of them."""
+    return in_threads(lambda work: work(), works, len(works))
