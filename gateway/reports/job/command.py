@@ -215,7 +215,7 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
         signal.signal(signal.SIGINT, interrupted)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     from gateway.reports import all_reports
-    from gateway.reports.job.hadoop import HadoopFolder
+    from gateway.reports.job.folders import folder
     from gateway.reports.job.overview import Overview, overview
     from gateway.reports.job.page import page
     from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
@@ -237,7 +237,7 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
         tops: list[Overview] = []
         top = partial(overview, few_rows, len(found.hours))
         reports = write_reports(found.tables, few_rows, out, progress, wanted, lambda: tops.append(top()))
-        HadoopFolder(spark, out).write("report.html", page(found, tops[0], reports, dt.datetime.now(dt.UTC)))
+        folder(spark, out).write("report.html", page(found, tops[0], reports, dt.datetime.now(dt.UTC)))
     except (NothingToReportError, OldLayoutError) as error:
         errors.print(f"weir report: {error}")
         return FAILED

@@ -6,17 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
 
+from gateway.reports.job.folders import folder
 from gateway.reports.job.hours import HOUR
 from gateway.reports.job.period import Hour, Period
 from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, field_columns, parsed, rejection
 
-_FILES = "*.{jsonl,jsonl.gz}"
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+_FILES = f"*{{{','.join(_SUFFIXES)}}}"
 """gzip or plain text. Spark skips names that begin with a dot or an underscore; a copy under way has a further suffix."""
 _PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/[^/._][^/]*")
 _FOLDER = [StructField("date", DateType()), StructField("hour", IntegerType())]
@@ -58,21 +59,17 @@ class LedgerFolder:
 
     def files(self, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
         """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`."""
-        java: Any = self._spark.sparkContext
-        # Listed by Java, because a Spark job takes seconds to start.
-        paths = java._jvm.org.apache.hadoop.fs
-        root = paths.Path(self._path)
-        file_system = root.getFileSystem(java._jsc.hadoopConfiguration())
-        if not file_system.exists(root):
+        root = folder(self._spark, self._path)
+        if not root.exists():
             raise NoSuchPathError(self._path)
         found: dict[Hour, set[LedgerFile]] = defaultdict(set)
-        for status in file_system.globStatus(paths.Path(root, f"date=*/hour=*/{_FILES}")):
-            file = status.getPath().toString()
-            hour = hour_of(file)
-            if hour is not None and period.includes(hour):
-                folder, _, name = file.rpartition("/")
-                found[hour].add(LedgerFile(name, status.getLen()))
-                self._folders[hour] = folder
+        for suffix in _SUFFIXES:
+            for file, length in root.lengths(f"date=*/hour=*/*{suffix}").items():
+                hour = hour_of(file)
+                if hour is not None and period.includes(hour):
+                    of_hour, _, name = file.rpartition("/")
+                    found[hour].add(LedgerFile(name, length))
+                    self._folders[hour] = of_hour
         return {hour: frozenset(files) for hour, files in found.items()}
 
     def lines(self, hours: Sequence[Hour]) -> DataFrame:

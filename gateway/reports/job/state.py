@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from gateway.reports.job.hadoop import HadoopFolder
+from gateway.reports.job.folders import folder
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
@@ -78,9 +78,9 @@ class State:
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._spark = spark
         self._root = f"{out}/_state/{LAYOUT}"
-        self._folder = HadoopFolder(spark, self._root)
-        self._marks = HadoopFolder(spark, f"{self._root}/done")
-        self._layouts = HadoopFolder(spark, f"{out}/_state")
+        self._folder = folder(spark, self._root)
+        self._marks = folder(spark, f"{self._root}/done")
+        self._layouts = folder(spark, f"{out}/_state")
         self._schemas: dict[str, StructType] = {}
         self._batches: dict[str, _Batch] = {}
         self._done: dict[Hour, DoneHour] = {}
@@ -162,13 +162,13 @@ class State:
 
     def write_days(self, dates: Iterable[dt.date], tables: Mapping[str, DataFrame]) -> None:
         """Write the roll-up of all done hours of some days, and make it valid."""
-        folder = f"{_DAYS}{uuid.uuid4().hex}"
-        self.write_all(folder, tables)
+        name = f"{_DAYS}{uuid.uuid4().hex}"
+        self.write_all(name, tables)
         self._schemas |= {name: rows.schema for name, rows in tables.items()}
-        self._mark({}, [_RollUp(folder, self._stored(folder), {date: dict(self._batch_of[date]) for date in dates})])
+        self._mark({}, [_RollUp(name, self._stored(name), {date: dict(self._batch_of[date]) for date in dates})])
 
-    def _stored(self, folder: str) -> set[str]:
-        names = HadoopFolder(self._spark, f"{self._root}/{folder}").names()
+    def _stored(self, name: str) -> set[str]:
+        names = folder(self._spark, f"{self._root}/{name}").names()
         return {name.removeprefix(f"{_TABLE}=") for name in names} & self._schemas.keys()
 
     def _mark_names(self) -> Sequence[str]:

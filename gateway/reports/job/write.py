@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gateway.reports.job.hadoop import HadoopFolder
+from gateway.reports.job.folders import folder
 from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells, csv_line
 from gateway.reports.job.threads import in_threads
 from gateway.reports.report import Report, Tables
@@ -70,7 +70,7 @@ def write_reports(
     return [made[report.name] for report in reports]
 
 
-def _write_csv(spark: SparkSession, folder: str, name: str, csv_lines: Sequence[str]) -> None:
+def _write_csv(spark: SparkSession, path: str, name: str, csv_lines: Sequence[str]) -> None:
     """Write a CSV file that the driver has in memory. A Spark job for it would take a third of a CPU second."""
-    HadoopFolder(spark, folder).delete(name)
-    HadoopFolder(spark, f"{folder}/{name}").write("part-00000.csv", "".join(f"{line}\n" for line in csv_lines))
+    folder(spark, path).delete(name)
+    folder(spark, f"{path}/{name}").write("part-00000.csv", "".join(f"{line}\n" for line in csv_lines))

@@ -2,17 +2,12 @@
 
 import datetime as dt
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.gateway.reports.conftest import SPARK, Run
 from tests.gateway.reports.html import Html
 from tests.gateway.reports.scenario import HOSTILE
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = SPARK
 
@@ -83,12 +78,3 @@ def test_hostile_name_cannot_break_the_page(text: str, html: Html) -> None:
     plots = json.loads(html.scripts[0])
     assert "<b>" not in json.dumps(plots), "Plotly would parse the name as markup"
     assert "&lt;b>" in json.dumps(plots)
-
-
-def test_page_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path: Path) -> None:
-    from gateway.reports.job.hadoop import HadoopFolder
-
-    HadoopFolder(spark, f"file://{tmp_path}").write("report.html", "first, and longer")
-    HadoopFolder(spark, str(tmp_path)).write("report.html", "tschüß")
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-    assert (tmp_path / "report.html").read_text() == "tschüß"

@@ -1,0 +1,102 @@
+"""Small files of this machine or of any Hadoop file system, read and written by the driver.
+
+Java needs half a second before it reads its first file, so Python reads and writes the files of this machine.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from gateway.reports.job.hadoop import HadoopFolder
+
+
+class Folder(Protocol):
+    """A folder by its path; it need not exist."""
+
+    def exists(self) -> bool: ...
+
+    def names(self) -> Sequence[str]:
+        """The names in the folder, sorted; none if it does not exist."""
+
+    def modified(self) -> Mapping[str, int]:
+        """The time of the last change of each file and folder in the folder, in ms since 1970."""
+
+    def lengths(self, pattern: str) -> Mapping[str, int]:
+        """The length of each file by its whole path. `pattern` is that of its path in the folder, such as `date=*/*.gz`."""
+
+    def read(self, name: str) -> str: ...
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a file. A reader may see a part of the new text."""
+
+    def add(self, name: str, text: str) -> None:
+        """Write a new file, which appears whole under its name. Raises `OSError` if it exists."""
+
+    def add_folder(self, name: str) -> None:
+        """Create a folder in the folder, and the folders above it."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with its files."""
+
+
+def folder(spark: SparkSession, path: str) -> Folder:
+    """A folder of Spark's default file system, or of the one that the path names."""
+    java: Any = spark.sparkContext
+    default = java._jsc.hadoopConfiguration().get("fs.defaultFS")
+    is_local = not urlsplit(path).scheme and urlsplit(default).scheme == "file"
+    return LocalFolder(path) if is_local else HadoopFolder(spark, path)
+
+
+class LocalFolder:
+    """Implements `Folder` for this machine."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path).absolute()
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def names(self) -> Sequence[str]:
+        return sorted(self.modified())
+
+    def modified(self) -> Mapping[str, int]:
+        return {file.name: status.st_mtime_ns // 1_000_000 for file, status in _found(self._path.glob("*"))}
+
+    def lengths(self, pattern: str) -> Mapping[str, int]:
+        return {file.as_posix(): status.st_size for file, status in _found(self._path.glob(pattern))}
+
+    def read(self, name: str) -> str:
+        return (self._path / name).read_text(encoding="utf-8")
+
+    def write(self, name: str, text: str) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        (self._path / name).write_bytes(text.encode("utf-8"))
+
+    def add(self, name: str, text: str) -> None:
+        if (self._path / name).exists():
+            raise FileExistsError(f"{self._path / name} can't be written: the file exists already")
+        self.write(f"_{name}.part", text)
+        (self._path / f"_{name}.part").rename(self._path / name)
+
+    def add_folder(self, name: str) -> None:
+        (self._path / name).mkdir(parents=True, exist_ok=True)
+
+    def delete(self, name: str) -> None:
+        path = self._path / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _found(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files with their status, without those that another process deletes in the meantime."""
+    for file in files:
+        with suppress(FileNotFoundError):
+            yield file, file.stat()
