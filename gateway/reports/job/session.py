@@ -9,6 +9,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from gateway.reports.job.calls import call_less
 from gateway.reports.job.command import submitted
 from gateway.reports.job.ledger import hour_of
 from gateway.reports.job.period import Period
@@ -130,6 +131,7 @@ def spark_session(
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    call_less(spark, brief=new < BRIEF_BYTES)
     return spark
 
 

@@ -141,14 +141,11 @@ class State:
     def write_all(self, batch: str, tables: Mapping[str, DataFrame]) -> None:
         """Write the other tables of a batch as one Spark job, so that the tables share its scans and no core waits."""
         types = {field.name: field.dataType for rows in tables.values() for field in rows.schema}
+        # Each is made once, and not for each table: PySpark needs many calls for them.
+        own = {column: F.col(column) for column in types}
+        absent = {column: F.lit(None).cast(of).alias(column) for column, of in types.items()}
         every = [
-            rows.select(
-                F.lit(name).alias(_TABLE),
-                *(
-                    F.col(column) if column in rows.columns else F.lit(None).cast(of).alias(column)
-                    for column, of in types.items()
-                ),
-            )
+            rows.select(F.lit(name).alias(_TABLE), *((own if column in rows.columns else absent)[column] for column in types))
             for name, rows in tables.items()
         ]
         union = reduce(DataFrame.unionAll, every)
@@ -255,14 +252,19 @@ class State:
     def read_days(self, name: str, dates: Iterable[dt.date]) -> DataFrame:
         """A table's rows in the roll-ups of some days. Rows without dates are those of the whole roll-ups."""
         wanted: dict[str, set[dt.date]] = defaultdict(set)
-        parts: dict[tuple[str, ...], Column | None] = {}
+        every: dict[str, Iterable[dt.date]] = {}
         for date in dates:
             roll_up = self._roll_ups[date]
             if name in roll_up.stored:
                 wanted[roll_up.folder].add(date)
-                some = wanted[roll_up.folder]
-                parts[roll_up.folder,] = None if some == roll_up.batches.keys() else F.col("date").isin(sorted(some))
-        return self._parts(name, parts)
+                every[roll_up.folder] = roll_up.batches.keys()
+        return self._parts(
+            name,
+            {
+                (name_of,): None if some == every[name_of] else F.col("date").isin(sorted(some))
+                for name_of, some in wanted.items()
+            },
+        )
 
     def in_whole_batches(self, hours: Mapping[Hour, DoneHour]) -> Mapping[Hour, DoneHour]:
         """Those of the hours whose batch has no other hour, not even one that a later batch replaced."""
@@ -304,11 +306,8 @@ class State:
         return self._spark.read.schema(schema).parquet(*(f"{self._root}/{folder}/{_TABLE}={name}" for folder in folders))
 
     def _no_rows(self, schema: StructType) -> DataFrame:
-        return (
-            self._spark.range(0)
-            .where(F.lit(False))
-            .select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema))
-        )
+        nothing = F.lit(None).cast(schema).alias("row")
+        return self._spark.range(0).where(F.lit(False)).select(nothing).select("row.*")
 
 
 def write_rejected(rows: DataFrame, out: str) -> None:

@@ -1,7 +1,8 @@
 """Small files of the driver: on this machine, and on any Hadoop file system."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -51,3 +52,22 @@ def test_local_file_is_not_added_twice(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="exists already"):
         LocalFolder(str(tmp_path)).add("mark", "two")
     assert (tmp_path / "mark").read_text() == "one"
+
+
+def test_function_of_java_is_looked_up_once() -> None:
+    from gateway.reports.job.calls import call_less
+
+    asked = []
+
+    class Class:
+        def __getattr__(self, name: str) -> str:
+            asked.append(name)
+            return f"function {name}"
+
+    jvm = SimpleNamespace(**dict.fromkeys(("functions", "org.apache.spark.sql.functions", "PythonUtils"), Class()))
+    settings = SimpleNamespace(enable_memory_management=True)
+    context = SimpleNamespace(_jvm=jvm, _gateway=SimpleNamespace(gateway_property=settings))
+    call_less(cast("Any", SimpleNamespace(sparkContext=context)), brief=True)
+    assert [jvm.functions.col, jvm.functions.col] == ["function col"] * 2
+    assert asked == ["col"]
+    assert not settings.enable_memory_management
