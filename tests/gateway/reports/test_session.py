@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.reports.job.period import Period
-from gateway.reports.job.session import SMALL_BYTES, first_jars, ledger_bytes, own_settings
+from gateway.reports.job.session import BRIEF_BYTES, SMALL_BYTES, first_jars, ledger_bytes, own_settings
 from gateway.reports.job.state import LAYOUT
 
 
@@ -41,6 +41,12 @@ def test_executors_on_other_hosts_reach_the_driver(master: str, address: str | N
     found = own_settings(master, "3g", SMALL_BYTES, SMALL_BYTES)
     assert (found.get("spark.driver.host"), found.get("spark.driver.bindAddress")) == (address, address)
     assert found["spark.driver.memory"] == "3g"
+
+
+def test_only_brief_run_starts_with_whole_heap() -> None:
+    sizes = {"small": (1, 1), "brief": (BRIEF_BYTES, 1), "long": (BRIEF_BYTES, BRIEF_BYTES)}
+    options = {name: own_settings("local[*]", "2g", *size)["spark.driver.extraJavaOptions"] for name, size in sizes.items()}
+    assert [name for name in options if "-Xms2g" in options[name]] == ["brief"]
 
 
 def test_jars_with_many_classes_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
