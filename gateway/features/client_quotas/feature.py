@@ -80,8 +80,7 @@ class ClientQuotas(Feature[QuotasConfig]):
             return
         before = self._effective
         effective, self._change = self._section.at(now)
-        ended = [row for row in before.rows if row not in effective.rows]
-        begun = [row for row in effective.rows if row not in before.rows]
+        ended, begun = _without(before.rows, effective.rows), _without(effective.rows, before.rows)
         if ended or begun:
             self._put(self._section, now)
             lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
@@ -108,6 +107,12 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._engine.max_buckets = section.max_entities
         self._engine.apply(replace(quota_settings(self._effective), dynamic=self._engine.settings.dynamic), clock.monotonic())
         self._reconsider()
+
+
+def _without(rows: Sequence[EntityQuota], others: Sequence[EntityQuota]) -> list[EntityQuota]:
+    """The rows that `others` lacks, in linear time: at most one row of each identity counts at a time."""
+    known = {row.identity: row for row in others}
+    return [row for row in rows if known.get(row.identity) != row]
 
 
 def _row(row: EntityQuota) -> str:

@@ -3,12 +3,14 @@
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 from gateway.background import BackgroundTasks
 from gateway.events import GrantExpired, QuotaChanged
 from gateway.features.client_quotas.feature import ClientQuotas, quota_settings
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import EntityQuota
 from tests.gateway.config.texts import MINIMAL, entities, parsed
 
 END = datetime(2026, 12, 1, 6, tzinfo=UTC)
@@ -138,3 +140,20 @@ def test_engine_of_another_moment_gets_the_rows_of_now() -> None:
     engine = QuotaEngine(quota_settings(section.at(END - timedelta(seconds=1))[0]), 0.0)
     ClientQuotas(section, engine, Outlet(), lambda: None, lambda: END)
     assert engine.acquire("produce", "alice", "x", 0.0).resolution.limit == 1e6
+
+
+def test_begin_of_a_schedule_takes_linear_time() -> None:
+    plain = [f"{{user: user{number}, producer_byte_rate: {1000 + number}}}" for number in range(2_000)]
+    gateway = Gateway(*plain, *ROWS)
+    compared = 0
+
+    def counted(self: EntityQuota, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return equals(self, other)
+
+    equals = EntityQuota.__eq__
+    with patch.object(EntityQuota, "__eq__", counted):
+        gateway.at(END)
+    assert gateway.limit() == 1e6
+    assert compared < 10 * len(plain)
