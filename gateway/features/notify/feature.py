@@ -53,10 +53,10 @@ class Notify(Feature[NotifyConfig | None]):
         self._directory = directory
         self._table = EpisodeTable(NEAR_RATIO, QUIET_SECONDS)
         self._section = section
-        self._webhooks: list[Webhook] = []
         self._tasks: BackgroundTasks | None = None
         self._watching: BackgroundTask | None = None
-        self._sending: list[BackgroundTask] = []
+        self._sending: dict[Webhook, BackgroundTask] = {}
+        self._timeout = 0.0
 
     def start(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
@@ -64,7 +64,7 @@ class Notify(Feature[NotifyConfig | None]):
         self._use(self._section)
 
     def apply(self, section: NotifyConfig | None) -> list[str]:
-        """Episodes go on. Notifications that wait for a changed target are dropped."""
+        """Episodes go on. An unchanged target keeps its counts and the notifications that wait; those of others are dropped."""
         before, self._section = self._section, section
         if section != before:
             self._use(section)
@@ -74,24 +74,30 @@ class Notify(Feature[NotifyConfig | None]):
         return NotifyReport(
             len(self._table),
             self._table.left_out,
-            {webhook.target.name: dict(webhook.results) for webhook in self._webhooks},
-            {webhook.target.name: len(webhook) for webhook in self._webhooks},
+            {webhook.target.name: dict(webhook.results) for webhook in self._sending},
+            {webhook.target.name: len(webhook) for webhook in self._sending},
         )
 
     async def stop(self) -> None:
-        for task in (*self._sending, *([] if self._watching is None else [self._watching])):
+        for task in (*self._sending.values(), *([] if self._watching is None else [self._watching])):
             task.cancel()
 
     def _use(self, section: NotifyConfig | None) -> None:
         self._table.near_ratio = NEAR_RATIO if section is None else section.near_ratio
         self._table.quiet_seconds = QUIET_SECONDS if section is None else section.quiet_seconds
-        for task in self._sending:
-            task.cancel()
-        self._webhooks, self._sending = [], []
-        if section is None or self._tasks is None:
+        before, tasks = self._sending, self._tasks
+        if tasks is None:
             return
-        self._webhooks = [Webhook(target, self._directory, section.timeout_seconds) for target in section.targets]
-        self._sending = [self._tasks.start("send notifications", webhook.run) for webhook in self._webhooks]
+        timeout = 0.0 if section is None else section.timeout_seconds
+        unchanged = {webhook.target: webhook for webhook in before} if timeout == self._timeout else {}
+        self._timeout, self._sending = timeout, {}
+        for target in () if section is None else section.targets:
+            webhook = unchanged.get(target)
+            if webhook is None:
+                webhook = Webhook(target, self._directory, timeout)
+            self._sending[webhook] = before.get(webhook) or tasks.start("send notifications", webhook.run)
+        for webhook in before.keys() - self._sending.keys():
+            before[webhook].cancel()
 
     async def _watch(self) -> None:
         while True:
@@ -114,7 +120,7 @@ class Notify(Feature[NotifyConfig | None]):
                 None if self._section is None else self._section.page_url,
             )
             self._log(notice, context)
-            for webhook in self._webhooks:
+            for webhook in self._sending:
                 if is_wanted(webhook.target.events, notice) and _is_watched(webhook.target, row):
                     webhook.offer(_BODIES[webhook.target.format](notice, context))
 

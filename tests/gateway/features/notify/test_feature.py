@@ -66,6 +66,18 @@ def restarts() -> "Counter[str]":
     return Counter()
 
 
+async def test_unchanged_target_keeps_its_notifications() -> None:
+    async with Receiver(503, headers={"Retry-After": "1"}).serve() as receiver, BackgroundTasks(restarts()) as tasks:
+        first = section(receiver.port)
+        subject = notify(first)
+        subject.start(tasks)
+        subject.look([used(0.9)], 0.0, WALL)
+        await receiver.got(1)
+        subject.apply(first.model_copy(update={"near_ratio": 0.7}))
+        assert subject.report().waiting == {"ops": 1}
+        assert [body["event"] for body in await receiver.got(2)] == ["near_quota", "near_quota"]
+
+
 async def test_rows_are_looked_at_until_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
