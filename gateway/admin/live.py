@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -25,6 +26,8 @@ MAX_VIEWERS = 64
 """Each viewer is a connection and some KiB a second. Further viewers get 503."""
 
 _WAITING_SNAPSHOTS = 2
+
+_log = logging.getLogger("weir.admin")
 
 Point = dict[str, float]
 """A second: `at` (wall clock, seconds), `muted` connections, `throttles` in that second."""
@@ -83,13 +86,19 @@ class LiveFeed:
 
     async def _run(self) -> None:
         while True:
-            self._source.record_second()
-            if self._viewers:
-                _, snapshot = await self._source.snapshot_with_history()
-                event = _event("picture", snapshot)
-                for viewer in self._viewers:
-                    _offer(viewer, event)
+            try:
+                await self._send_second()
+            except Exception:  # the next second may succeed, and without this task the page would stand still for good
+                _log.exception("the live page misses a second", extra={"reason": "live_page"})
             await asyncio.sleep(SNAPSHOT_SECONDS)
+
+    async def _send_second(self) -> None:
+        self._source.record_second()
+        if self._viewers:
+            _, snapshot = await self._source.snapshot_with_history()
+            event = _event("picture", snapshot)
+            for viewer in self._viewers:
+                _offer(viewer, event)
 
 
 class GatewaySnapshots:

@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -29,7 +30,7 @@ _log = logging.getLogger("weir.workers")
 
 
 class WorkerUnreachableError(Exception):
-    """A worker's admin server does not answer."""
+    """A worker's admin server does not answer, or not with the page."""
 
 
 class WorkerPlace:
@@ -94,8 +95,10 @@ class WorkerPlace:
             self.send(signal.SIGHUP)
 
     async def ask(self, path: str, body: bytes | None = None) -> bytes:
-        """The worker's answer to a GET, or to a POST of a JSON `body`. Raises WorkerUnreachableError."""
-        _, answer = await self._ask(path, body)
+        """The worker's answer to a GET, or to a POST of a JSON `body`. Raises WorkerUnreachableError, also for an error."""
+        status, answer = await self._ask(path, body)
+        if status != HTTPStatus.OK:
+            raise WorkerUnreachableError(f"worker {self.number} answers {status} to {path}")
         return answer
 
     async def _run_once(self) -> int:

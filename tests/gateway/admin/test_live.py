@@ -76,6 +76,32 @@ async def test_stopping_server_ends_streams(view: AdminView) -> None:
         await response.content.read()
 
 
+async def test_failed_second_does_not_end_the_page(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Source:
+        """The second second fails, as for rows of a worker with another version."""
+
+        seconds = 0
+        further = asyncio.Event()
+
+        def record_second(self) -> None:
+            self.seconds += 1
+            if self.seconds == 2:
+                raise KeyError("group")
+            if self.seconds > 2:
+                self.further.set()
+
+        async def snapshot_with_history(self) -> tuple[list[live.Point], dict[str, object]]:
+            return [], {}
+
+    monkeypatch.setattr(live, "SNAPSHOT_SECONDS", 0.01)
+    source = Source()
+    feed = live.LiveFeed(source)
+    feed.start()
+    await asyncio.wait_for(source.further.wait(), 30.0)
+    await feed.stop()
+    assert "the live page misses a second" in caplog.text
+
+
 async def test_viewer_over_the_limit_is_refused(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MAX_VIEWERS", 1)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session, session.get("/api/stream") as one:

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config.model import WeirConfig
 from gateway.workers import place
-from gateway.workers.place import WorkerPlace
+from gateway.workers.place import WorkerPlace, WorkerUnreachableError
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
 
@@ -66,3 +66,16 @@ async def test_worker_that_hangs_at_its_start_is_replaced(tmp_path: Path, monkey
     finally:
         worker.stop()
         assert await asyncio.wait_for(running, 20) == 0
+
+
+async def test_page_of_an_error_is_no_answer(tmp_path: Path) -> None:
+    """A worker of another version may lack a page, and a text is no JSON."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 14\r\nConnection: close\r\n\r\n404: Not Found")
+        writer.close()
+
+    async with await asyncio.start_unix_server(respond, tmp_path / "socket"):
+        with pytest.raises(WorkerUnreachableError, match="worker 3 answers 404 to /api/facts"):
+            await WorkerPlace(3, (), tmp_path / "socket", lambda: 1).ask("/api/facts")
