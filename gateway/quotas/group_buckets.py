@@ -155,6 +155,8 @@ class GroupBuckets:
         if name is not None and shares is not None and isinstance(bucket.meter, GroupMeter):
             shares.buckets[name] = bucket
             shares.counted[name] = bucket.amount_total
+            if name not in shares.tree.leaves:  # the total goes on, if the group had clients of its own until now
+                bucket.meter.used = max(bucket.meter.used, float(bucket.amount_total))
             shares.quiet = False
 
     def regroup(self, bucket: Bucket, parent: Bucket | None) -> None:

@@ -9,6 +9,7 @@ from gateway.features.sharing.member import Member
 from gateway.features.sharing.peer_demands import REPEAT_MESSAGES, STALE_INTERVALS, PeerDemands
 from gateway.features.sharing.use_message import MAX_DEMANDS, UseMessage, encode, parse
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import Tags
 from gateway.quotas.groups import Group, GroupRule
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 
@@ -134,6 +135,26 @@ def test_large_requests_at_two_gateways_keep_their_shares():
     traffic.size = 262_144
     traffic.run([Sender(name, gateway=number, connections=5) for name in "ab" for number in (0, 1)], 40)
     assert traffic.shares(MB8, 12, 42) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.02)
+
+
+def test_group_that_becomes_a_parent_reports_its_use():
+    """Its total must not fall: peers would not hear of its use before the old total is passed."""
+    flat = (Group("pay", (GroupRule(user="pay*"),), {KEY: MB8}),)
+    deep = (Group("pay", (), {KEY: MB8}), Group("cards", (GroupRule(user="pay*"),), {}, parent="pay"))
+    gateways = Gateways(2, flat)
+    first, second = gateways.engines
+    reported = []
+    for number, amount in enumerate((4_000_000, 1_000_000)):
+        now = START + 5.0 * number
+        if number:
+            for engine in gateways.engines:
+                engine.apply(QuotaSettings(tuple(group.quota for group in deep), groups=deep), now)
+        for bucket in first.acquire_path("produce", "pay-1", "x", now):
+            bucket.charge(amount, now)
+        for step in range(15):
+            gateways.step(now + INTERVAL * step)
+        reported.append(second.peer_account("produce", Tags(None, None, group="pay"), now).others_total)
+    assert reported == [4_000_000, 5_000_000]
 
 
 def test_clients_of_a_dead_gateway_want_nothing():
