@@ -38,8 +38,8 @@ class Client:
     """
 
     __slots__ = (
-        "_behind", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queued", "broker",
-        "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
+        "_behind", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queue", "_queued",
+        "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -48,7 +48,8 @@ class Client:
         self._exempt: dict[str, bool] = {}
         self._limited: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
-        self._next = 0  # the next bucket that the first request of a kind waits for
+        self._queue = ""  # the kind whose buckets the connection's first request waits for
+        self._next = 0  # the next bucket of that kind
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self._claims = NO_CLAIMS
         self._behind = 0
@@ -171,10 +172,12 @@ class Client:
         `size` bytes of the request have arrived. The caller asks again when the time is over, until the answer is None. A
         request that is charged to several kinds, or to a group as well, enters the queue of each bucket in turn.
         """
-        if self._queued is not None:
-            self.leave_queue()
+        self._leave_bucket()
         if kind in self._entered:
             return None
+        if kind != self._queue:
+            self._queue = kind
+            self._next = 0
         buckets = self.limited_buckets(kind, now)
         while self._next < len(buckets):
             bucket = buckets[self._next]
@@ -185,7 +188,7 @@ class Client:
                 self._queued = bucket, amount
             if verdict[0] > 0.0:
                 return bucket, verdict
-        self._next = 0
+        self._queue = ""
         self._entered.add(kind)
         return None
 
@@ -195,7 +198,11 @@ class Client:
         self._give_back(now)
 
     def leave_queue(self) -> None:
-        """Stop counting the connection's request as waiting."""
+        """Stop counting the connection's request as waiting. The next request of its kind waits for every bucket."""
+        self._leave_bucket()
+        self._queue = ""
+
+    def _leave_bucket(self) -> None:
         if self._queued is not None:
             bucket, amount = self._queued
             bucket.leave_queue(amount)
@@ -206,7 +213,7 @@ class Client:
             self._release(buckets, now)
         self._buckets = {}
         self._entered = set()
-        self._next = 0
+        self._queue = ""
         self.hot_buckets = ()
 
     def _release(self, buckets: tuple[Bucket, ...], now: float) -> None:

@@ -234,6 +234,39 @@ def test_permissive_creation_waits_for_debt(version, waits):
     assert (t.client_inbox == b"") == waits  # a strict one is refused
 
 
+def test_request_after_refused_waiting_one_waits_for_debt():
+    engine, gate = indebted(20.0), ProduceGate()
+    t = Transcript(engine=engine, gate=gate)
+    t.client_sends(m.produce(2))
+    gate.delay, gate.paused = 1.0, True
+    engine.recall()
+    t.passes(20.0)
+    assert t.client_inbox, "a paused volume refuses the request"
+    engine.acquire("produce", "ANONYMOUS", "etl", t.now).charge(20 * LIMIT, t.now)
+    gate.delay, gate.paused = 0.0, False
+    engine.recall()
+    t.passes(1.0)
+    t.client_sends(m.produce(3))
+    t.broker_got()
+    t.passes(19.5)
+    t.broker_got(m.produce(3))
+
+
+def test_request_waits_for_other_kind_after_change_of_quotas():
+    by_kind = {"request_rate": 10.0, "request_rates.Metadata": 10.0}
+    both, one = (QuotaSettings((entity(client_id="etl", **rates),)) for rates in (by_kind, {"request_rates.Metadata": 10.0}))
+    engine = QuotaEngine(both, START)
+    for kind in ("request_rate", "request_rate.Metadata"):
+        engine.acquire(kind, "ANONYMOUS", "etl", START).charge(300, START)
+    t = Transcript(engine=engine)
+    t.client_sends(m.metadata(2))
+    t.configure(one)
+    t.passes(0.001)
+    t.broker_got()
+    t.passes(20.0)
+    t.broker_got(m.metadata(2))
+
+
 CHANGES = {
     "a user quota": (entity(user="ANONYMOUS", producer_byte_rate=5_000.0),),
     "a quota of both": (entity(user="ANONYMOUS", client_id="etl", producer_byte_rate=5_000.0),),
