@@ -184,7 +184,7 @@ class ShareFetchHandler:
         if allowance is None or ends_session:
             return FORWARD
         self._fetch.share_pending = True
-        charged.reserve(buckets, consumers, min(head.max_bytes, allowance), now)
+        charged.reserve(buckets, consumers, max(min(head.max_bytes, allowance), 0), now)  # clients may send any number
         return _within(allowance, request, head)
 
 

@@ -566,6 +566,14 @@ def test_pipelined_share_fetches_go_one_by_one():
     t.broker_got(share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
 
 
+def test_negative_maximum_cancels_no_reservation():
+    t = Transcript(limits(fetch=1_000))
+    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
+    t.client_sends(share_fetch(max_bytes=-(2**31)))
+    bucket.line.reserve(3_000)  # by another consumer
+    assert bucket.line.reserved(t.now) == 3_000
+
+
 def test_share_fetch_without_quota_passes_unchanged():
     t = Transcript()
     t.client_sends(SHARE_FETCH, SHARE_FETCH)
