@@ -240,3 +240,5 @@ class EngineWithShadows(QuotaEngine):
         super()._set_table(table)
         if self.shadows.charges_requests:
             self.charges_requests = True
+        # A member's heartbeats are as free under a shadow limit as under a real one.
+        self.rate_kinds = tuple(dict.fromkeys([*self.rate_kinds, *self.shadows.rate_kinds]))

@@ -125,3 +125,13 @@ def test_addresses_of_a_shadow_are_remembered():
     t.core.throttle.origin.address = "10.0.0.7"
     t.client_sends(m.produce(1, size=1_200))
     assert [row.addresses for row in shadows(t, "produce")] == [("10.0.0.7",), ("10.0.0.7",)]
+
+
+def test_heartbeats_of_members_are_free_under_a_shadow():
+    t = transcript()
+    for number in range(3):
+        t.client_sends(m.heartbeat(number))
+        t.broker_answers(codec.encode_response(ApiKey.HEARTBEAT, 4, {"error_code": 0, "throttle_time_ms": 0}, number))
+        t.passes(3.0)
+    # The first heartbeat proves the membership.
+    assert [row.amount_total for row in shadows(t, "request_rate")] == [1, 1]
