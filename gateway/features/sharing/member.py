@@ -163,6 +163,9 @@ class Member:
             waiting, peer.uses = peer.uses, {}
             current = {(use.kind, use.name) for use in message.entities}
             self._charge(identity, peer, (use for entity, use in waiting.items() if entity not in current), now, resumed=True)
+        if resumed:  # a full message leaves out entities, and later messages have their old use
+            for flow in peer.flows.values():
+                flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
         self._connections.receive(identity, message.connections)
         self._demands.receive(identity, message.demands, now)

@@ -387,6 +387,28 @@ def test_silence_ends_without_debt_for_peers() -> None:
     assert fleet.tokens(1) >= 0.0
 
 
+def test_second_message_after_a_silence_makes_no_debt() -> None:
+    """A message has room for 500 entities. The rest of the use during the silence comes with the next ones."""
+    fleet = begun(2)
+    names = [f"c{number}" for number in range(MAX_ENTITIES + 1)]
+
+    def use(amount: int) -> None:
+        for name in names:
+            fleet.engines[0].acquire("produce", "user", name, fleet.now).charge(amount, fleet.now)
+
+    use(100)
+    fleet.run(2.0)
+    fleet.down = {0}  # and its engine gives the whole quota meanwhile
+    for _ in range(20):
+        use(round(LIMIT))
+        fleet.run(1.0)
+    fleet.down = set()
+    use(1)
+    fleet.run(2.0)
+    last = [fleet.engines[1].peer_account("produce", Tags(None, name), fleet.now) for name in names]
+    assert all(bucket is not None and bucket.meter is not None and bucket.meter.delay(fleet.now) == 0.0 for bucket in last)
+
+
 def test_small_uses_are_gathered_without_loss() -> None:
     fleet = begun(2)
     for _ in range(10):
