@@ -11,6 +11,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,8 +119,9 @@ class LedgerFiles:
             total -= size
             deleted += 1
         for folder in (*self._path.glob("date=*/hour=*"), *self._path.glob("date=*")):
-            if not any(folder.iterdir()):
-                folder.rmdir()
+            with suppress(FileNotFoundError):  # another worker's retention was faster
+                if not any(folder.iterdir()):
+                    folder.rmdir()
         return deleted
 
     def _append(self, folder: str, data: bytes, wall: float, now: float) -> None:
@@ -136,8 +138,8 @@ class LedgerFiles:
 
     def _open(self, folder: str, wall: float, now: float) -> _Part:
         directory = self._path / folder
-        directory.mkdir(parents=True, exist_ok=True)
         while True:
+            directory.mkdir(parents=True, exist_ok=True)
             finished = directory / file_name(self._gateway, int(wall * 1000), self._sequence)
             self._sequence += 1
             path = directory / in_progress_name(finished.name)
@@ -145,7 +147,7 @@ class LedgerFiles:
                 continue
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-            except FileExistsError:
+            except (FileExistsError, FileNotFoundError):  # the latter: another worker has just deleted the empty folder
                 continue
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             part = self._parts[folder] = _Part(descriptor, path, finished, now)

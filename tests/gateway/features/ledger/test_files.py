@@ -182,3 +182,35 @@ def test_oldest_files_are_deleted_over_max_bytes(tmp_path):
         files.write({hour: ["abc"]}, WALL, 0.0)
     assert files.retain(WALL) == 1
     assert lines(tmp_path) == {NEXT: ["abc"]}
+
+
+def test_folder_that_another_worker_deletes_is_made_again(tmp_path, monkeypatch):
+    """Workers share the folders, and each deletes the empty ones."""
+    real_open, opened = os.open, []
+
+    def open_late(path, *rest):
+        if not opened:
+            assert ledger(tmp_path, "weir-2").retain(WALL) == 0
+        opened.append(path)
+        return real_open(path, *rest)
+
+    files = ledger(tmp_path)
+    monkeypatch.setattr(os, "open", open_late)
+    assert files.write({HOUR: ["one"]}, WALL, 0.0) == 0
+    files.close()
+    assert lines(tmp_path) == {HOUR: ["one"]}
+
+
+def test_empty_folder_that_is_gone_already_is_no_error(tmp_path, monkeypatch):
+    for folder in (HOUR, "date=2001-01-01/hour=02"):
+        (tmp_path / folder).mkdir(parents=True)
+    real_iterdir = Path.iterdir
+
+    def listed(path):
+        if path.name.startswith("hour="):
+            path.rmdir()
+        return real_iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    assert ledger(tmp_path).retain(WALL) == 0
+    assert list(tmp_path.glob("date=*")) == []
