@@ -86,8 +86,10 @@ def _address(value: object) -> ServerAddress:
     if not isinstance(value, str):
         raise invalid("is not a broker's address", remedy)
     host, colon, port = value.strip().rpartition(":")
-    if not colon or not host:
+    if not colon:
         raise invalid("has no port", remedy)
+    if not host:
+        raise invalid("has no host", remedy)
     if "," in host:
         raise invalid("holds more than one address", f"make each an item of the list; {remedy}")
     if "://" in host:

@@ -139,7 +139,8 @@ def entity_quota(value: object) -> EntityQuota:
             f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
         )
     if not exempt and not exempt_from and not limits and not shadow:
-        raise invalid("sets nothing", f"give it one of {', '.join([*_LIMITS, REQUEST_RATES])}, or exempt: true, or remove it")
+        keys = ", ".join([*_LIMITS, REQUEST_RATES, "shadow"])
+        raise invalid("sets nothing", f"give it one of {keys}, or exempt: true, or remove it")
     entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
     return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from, when=when, shadow=MappingProxyType(shadow))
 
