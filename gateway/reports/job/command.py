@@ -76,7 +76,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     spark.add_argument("--skip-unreadable", action="store_true", help="skip unreadable files instead of stopping")
     kafka = parser.add_argument_group("from the ledger's Kafka topic")
     kafka.add_argument(
-        "--kafka", metavar="HOST:PORT,...", help="first fetch the new records of the topic into files under --events"
+        "--kafka",
+        type=_servers,
+        metavar="HOST:PORT,...",
+        help="first fetch the new records of the topic into files under --events",
     )
     kafka.add_argument("--topic", default="__weir_throttles", help="the ledger's topic (default: __weir_throttles)")
     kafka.add_argument(
@@ -107,9 +110,8 @@ def run(options: argparse.Namespace) -> int:
         errors.print(f"weir report: {missing}")
         return FAILED
     if _is_absent(options):
-        errors.print(
-            f"weir report: --events {options.events}: no such path; give it the folder with date=.../hour=.../ folders"
-        )
+        reason = "no folder" if Path(options.events).exists() else "no such path"
+        errors.print(f"weir report: --events {options.events}: {reason}; give it the folder with date=.../hour=.../ folders")
         return FAILED
     quotas = None
     if options.what_if is not None:
@@ -271,15 +273,29 @@ def main() -> int:
 def _first(text: str) -> tuple[dt.date, int]:
     try:
         return first_hour(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 2026-11-21 nor 2026-11-21T15: {error}") from None
+    except ValueError:
+        raise argparse.ArgumentTypeError(_no_time(text)) from None
 
 
 def _last(text: str) -> tuple[dt.date, int]:
     try:
         return last_hour(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 2026-11-21 nor 2026-11-21T15: {error}") from None
+    except ValueError:
+        raise argparse.ArgumentTypeError(_no_time(text)) from None
+
+
+def _no_time(text: str) -> str:
+    return (
+        f"{text!r} is not a day or an hour of the calendar: write it as 2026-11-21 or 2026-11-21T15 (UTC, hours from 00 to 23)"
+    )
+
+
+def _servers(text: str) -> str:
+    for server in text.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+            raise argparse.ArgumentTypeError(f"{server!r} is not a broker's address: write HOST:PORT, several with commas")
+    return text
 
 
 def _positive(text: str) -> int:

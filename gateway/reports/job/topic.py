@@ -23,7 +23,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from gateway.events import LINE_HEADER
@@ -48,12 +48,22 @@ def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, p
     """
     try:
         options = client_options(properties)
-    except (OSError, ValueError) as error:
-        raise TopicError(f"--kafka-properties {properties}: {error}") from error
+    except OSError as error:
+        # Without a name, the error comes from a certificate.
+        name = error.filename or properties
+        raise TopicError(
+            f"--kafka-properties {name}: can't be read: {error.strerror or error}; name a readable file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise TopicError(f"--kafka-properties {properties}: is not UTF-8 text; name a file of key=value lines") from error
+    except ValueError as error:
+        raise TopicError(f"--kafka-properties {error}") from error
     try:
         count = asyncio.run(_fetch(servers, topic, path, options, progress))
     except (KafkaError, OSError, ValueError) as error:
-        raise TopicError(f"--kafka {servers}: {topic} can't be fetched: {error}") from error
+        reason = "no broker answers" if isinstance(error, KafkaConnectionError) else error
+        remedy = "check --kafka and --kafka-properties"
+        raise TopicError(f"--kafka {servers}: {topic} can't be fetched: {reason}; {remedy}") from error
     progress(f"{count:,} new records of {topic} fetched into {path}")
     return count
 

@@ -50,6 +50,9 @@ def test_missing_ledger_is_named_before_java_starts(
     monkeypatch.setattr(command, "missing_requirement", lambda: None)
     assert main(["report", "--events", f"{tmp_path}/nowhere", "--out", str(tmp_path)]) == 1
     assert f"weir report: --events {tmp_path}/nowhere: no such path; give it the folder" in capsys.readouterr().err
+    (tmp_path / "weir-0.jsonl.gz").touch()
+    assert main(["report", "--events", f"{tmp_path}/weir-0.jsonl.gz", "--out", str(tmp_path)]) == 1
+    assert "weir-0.jsonl.gz: no folder; give it the folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", ["hdfs:///ledger", "/of/the/cluster"])
@@ -78,7 +81,15 @@ def test_invalid_time_is_refused(option: str, time: str, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as stopped:
         main([*ARGUMENTS, option, time])
     assert stopped.value.code == 2
-    assert f"'{time}' is neither 2026-11-21 nor 2026-11-21T15" in capsys.readouterr().err
+    assert f"'{time}' is not a day or an hour of the calendar: write it as 2026-11-21 or" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("servers", ["broker1", "broker1:", ":9092", "a:1,b", "a:x", "a:70000"])
+def test_kafka_address_without_host_or_port_is_refused(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*ARGUMENTS, "--kafka", servers])
+    assert stopped.value.code == 2
+    assert "is not a broker's address: write HOST:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -157,7 +168,7 @@ def test_unreadable_properties_are_named(tmp_path: Path, capsys: pytest.CaptureF
     missing = tmp_path / "missing.properties"
     kafka = ["--kafka", "127.0.0.1:1", "--kafka-properties", str(missing)]
     assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path / "out"), *kafka]) == 1
-    assert f"weir report: --kafka-properties {missing}: [Errno 2] No such file" in capsys.readouterr().err
+    assert f"weir report: --kafka-properties {missing}: can't be read: No such file" in capsys.readouterr().err
 
 
 @pytest.mark.process

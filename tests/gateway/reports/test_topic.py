@@ -104,7 +104,7 @@ def test_missing_topic_is_explained(kafka: KafkaCluster, tmp_path: Path) -> None
 
 
 def test_unreachable_brokers_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(TopicError, match=r"--kafka 127\.0\.0\.1:1: any can't be fetched"):
+    with pytest.raises(TopicError, match=r"--kafka 127\.0\.0\.1:1: any can't be fetched: no broker answers; check --kafka"):
         fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda messages: None)
 
 
@@ -159,6 +159,16 @@ def test_damaged_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "_topic-a-0.next").write_text("17")
     with pytest.raises(TopicError, match=r"_topic-a-0\.next is not a valid mark: '17'\. Move it and the files topic-a-0-"):
         load_mark(tmp_path, "a", 0)
+
+
+def test_invalid_properties_are_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("nonsense")
+    with pytest.raises(TopicError, match=rf"^--kafka-properties {file}:1: nonsense is not supported"):
+        fetch_topic("127.0.0.1:1", "any", tmp_path, file, lambda messages: None)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(TopicError, match=r"client\.properties: is not UTF-8 text; name a file"):
+        fetch_topic("127.0.0.1:1", "any", tmp_path, file, lambda messages: None)
 
 
 def test_properties_are_read(tmp_path: Path) -> None:
