@@ -161,6 +161,7 @@ ROUTES: dict[str, dict[str, Any]] = {
         "notes": "The quotas that apply to a user, client-id, address and claims, their places, and the quota that binds."
         " `claim` is `NAME=VALUE`, and may be repeated. `catch-up`, with any value, asks for a consumer that reads far behind.",
         "parameters": ("user", "client-id", "ip", "claim", "catch-up"),
+        "errors": {400: "A parameter is unknown, or its value is."},
         "schema": _object(
             {
                 "client": {"type": "object"},

@@ -4,9 +4,10 @@ The page of an entity shows nothing of other entities. It has no links and no sc
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from html import escape
 from importlib.resources import files
+from ipaddress import ip_address
 from string import Template
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import is_throttled, wait_text
 
 EXPLAIN: Final = "/api/explain"
+_EXPLAIN_PARAMETERS: Final = ("user", "client-id", "ip", "claim", "catch-up")
 
 MAX_ROWS: Final = 200
 """Quotas on one page. A user with many client-ids may have more buckets."""
@@ -115,6 +117,8 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
     async def page(request: web.Request) -> web.Response:
         query = request.query
         claims = tuple(query.getall("claim", ()))
+        if error := _query_error(query, claims):
+            raise web.HTTPBadRequest(text=f"{error}\n")
         names = query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", "")
         client = ClientNames(*names, claims, "catch-up" in query)
         try:
@@ -123,6 +127,20 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
             raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
 
     return page
+
+
+def _query_error(query: Mapping[str, str], claims: Iterable[str]) -> str | None:
+    for name in query:
+        if name not in _EXPLAIN_PARAMETERS:
+            return f"{name}: there is no such parameter: use some of {', '.join(_EXPLAIN_PARAMETERS)}"
+    for claim in claims:
+        if not all(claim.partition("=")):
+            return f"claim: {claim!r} is not a claim: write one such as groups=payments"
+    try:
+        ip_address(query.get("ip") or "::")
+    except ValueError:
+        return f"ip: {query['ip']!r} is not an IP address: write one, such as 10.0.0.7"
+    return None
 
 
 def _entity(request: web.Request) -> EntityNames:

@@ -102,6 +102,27 @@ async def test_explanation_gets_names_with_percent_still_encoded() -> None:
     assert URL(f"/?{queries[0]}", encoded=True).query == {"user": "a%26b=c"}
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("client_id", "etl", "client_id: there is no such parameter: use some of user, client-id, ip, claim, catch-up"),
+        ("ip", "10.0.0.0/8", "ip: '10.0.0.0/8' is not an IP address"),
+        ("claim", "payments", "claim: 'payments' is not a claim: write one such as groups=payments"),
+    ],
+)
+async def test_explanation_of_invalid_query_is_refused(name: str, value: str, message: str) -> None:
+    async def explain(client: ClientNames, query: str) -> dict[str, str]:
+        return {"user": client.user}
+
+    app = Application()
+    app.router.add_get(EXPLAIN, explain_page(explain))
+    async with TestClient(TestServer(app)) as session:
+        async with session.get(EXPLAIN, params={name: value}) as answer:
+            assert (answer.status, message in await answer.text()) == (400, True)
+        async with session.get(EXPLAIN, params={"ip": "", "claim": "a=b", "catch-up": ""}) as answer:
+            assert answer.status == 200
+
+
 async def test_request_without_a_name_is_refused(client: ClientSession) -> None:
     async with client.get("/entities") as answer:
         assert answer.status == 400
