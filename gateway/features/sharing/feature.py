@@ -6,6 +6,7 @@ One message at a time is in flight. If a message takes longer than an interval, 
 import asyncio
 import logging
 import secrets
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from gateway import clock
@@ -37,6 +38,9 @@ TOPIC_CONFIGS = {
 
 _ID_BYTES = 8
 
+_TIMELY_RECORDS = 4
+"""A member whose records of one fetch are more than these has a backlog."""
+
 _log = logging.getLogger("weir.sharing")
 
 
@@ -62,8 +66,9 @@ class Sharing(Feature[SharingConfig | None]):
             identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared, counts=counts
         )
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
-        self._latest: dict[bytes | None, bytes | None] = {}
+        self._latest: dict[bytes | None, deque[bytes | None]] = defaultdict(lambda: deque(maxlen=_TIMELY_RECORDS + 1))
         self._deliver_due = False
+        self._backlog = False
         self._outgoing: Sequence[Record] = ()
         self._wake_publisher = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -127,33 +132,39 @@ class Sharing(Feature[SharingConfig | None]):
         )
 
     def on_record(self, key: bytes | None, value: bytes | None) -> None:
-        """Keep the last record of each member until the backlog is read.
+        """Keep the last records of each member until a fetch or a backlog is read.
 
-        Counts are cumulative, so the last record is enough. The member gets a backlog as one message.
+        Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely ones: a full message
+        leaves out entities, which are in the next one.
         """
         if not self._deliver_due:
             self._deliver_due = True
             asyncio.get_running_loop().call_soon(self._deliver_later)
-        last = self._latest.get(key)
-        if value is None and last is not None:  # a last message, and then the tombstone
-            self._member.receive(key, last, clock.monotonic())
-        self._latest[key] = value
+        self._latest[key].append(value)
         if len(self._latest) > MAX_MEMBERS:  # another program writes to the topic
             self._deliver()
 
     def _deliver_later(self) -> None:
         """Called after the records of a fetch have been read. Waits for the end of the backlog."""
         if self._log.status.behind:
+            self._backlog = True
             asyncio.get_running_loop().call_later(self._member.interval, self._deliver_later)
         else:
             self._deliver_due = False
             self._deliver()
 
     def _deliver(self) -> None:
-        latest, self._latest = self._latest, {}
+        latest = list(self._latest.items())
+        self._latest.clear()
+        backlog, self._backlog = self._backlog, False
         now = clock.monotonic()
-        for key, value in latest.items():
-            self._member.receive(key, value, now)
+        for key, records in latest:
+            first = 0
+            if backlog or len(records) > _TIMELY_RECORDS:
+                first = len(records) - (1 if records[-1] is not None else 2)  # a last message, and then the tombstone
+            for number, record in enumerate(records):
+                if number >= first:
+                    self._member.receive(key, record, now)
 
     def _step(self) -> None:
         now = clock.monotonic()

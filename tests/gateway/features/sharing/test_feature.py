@@ -55,6 +55,18 @@ async def test_last_record_of_a_backlog_counts() -> None:
     assert reader.sharing.report().skipped == {}
 
 
+async def test_entity_of_an_earlier_record_of_a_fetch_counts() -> None:
+    reader = Reader()
+    reader.read(1, 0)
+    reader.read(2, 0)
+    await asyncio.sleep(0)
+    before = reader.used()
+    reader.read(3, 5_000_000)
+    reader.sharing.on_record(OTHER, encode(UseMessage(4, (EntityUse("produce", Tags("bob", None), 1, 1),))))
+    await asyncio.sleep(0)
+    assert reader.used() - before > 4_500_000
+
+
 async def test_last_record_counts_before_tombstone() -> None:
     reader = Reader()
     for sequence in (1, 2):
