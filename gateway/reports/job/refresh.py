@@ -11,9 +11,10 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from gateway.reports.job.first_pass import entity_minutes
-from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, counts, hourly, rare, rare_schemas
+from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, hourly
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
+from gateway.reports.job.rare_hours import counts, rare, rare_schemas
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
 from gateway.reports.job.threads import at_once, in_threads
