@@ -68,7 +68,7 @@ class Sharing(Feature[SharingConfig | None]):
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
         self._latest: dict[bytes | None, deque[bytes | None]] = defaultdict(lambda: deque(maxlen=_TIMELY_RECORDS + 1))
         self._deliver_due = False
-        self._backlog = False
+        self._backlog = True  # the topic has records of members that have left long ago
         self._outgoing: Sequence[Record] = ()
         self._wake_publisher = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -134,8 +134,8 @@ class Sharing(Feature[SharingConfig | None]):
     def on_record(self, key: bytes | None, value: bytes | None) -> None:
         """Keep the last records of each member until a fetch or a backlog is read.
 
-        Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely ones: a full message
-        leaves out entities, which are in the next one.
+        Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely records: a full message
+        leaves out entities, and the next message has them.
         """
         if not self._deliver_due:
             self._deliver_due = True
@@ -152,19 +152,18 @@ class Sharing(Feature[SharingConfig | None]):
         else:
             self._deliver_due = False
             self._deliver()
+            self._backlog = False
 
     def _deliver(self) -> None:
         latest = list(self._latest.items())
         self._latest.clear()
-        backlog, self._backlog = self._backlog, False
         now = clock.monotonic()
         for key, records in latest:
-            first = 0
-            if backlog or len(records) > _TIMELY_RECORDS:
-                first = len(records) - (1 if records[-1] is not None else 2)  # a last message, and then the tombstone
-            for number, record in enumerate(records):
-                if number >= first:
-                    self._member.receive(key, record, now)
+            kept = list(records)
+            if self._backlog or len(kept) > _TIMELY_RECORDS:
+                kept = kept[-2:] if kept[-1] is None else kept[-1:]  # a last message, and then the tombstone
+            for record in kept:
+                self._member.receive(key, record, now)
 
     def _step(self) -> None:
         now = clock.monotonic()

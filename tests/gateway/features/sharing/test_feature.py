@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gateway import clock
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.features.sharing.config import SharingConfig
@@ -53,6 +55,15 @@ async def test_last_record_of_a_backlog_counts() -> None:
     await asyncio.sleep(0)
     assert reader.used() <= CAPACITY, "old use leaves no debt"
     assert reader.sharing.report().skipped == {}
+
+
+async def test_member_that_left_before_the_start_counts_nothing() -> None:
+    reader = Reader()
+    before = reader.used()
+    for sequence in (1, 2, 3):
+        reader.read(sequence, sequence * 1_000_000)
+    await asyncio.sleep(0)
+    assert reader.used() == pytest.approx(before, abs=LIMIT)
 
 
 async def test_entity_of_an_earlier_record_of_a_fetch_counts() -> None:
