@@ -132,6 +132,11 @@ class TopicLog:
         """None until the topic has been read."""
         return self._topic_id
 
+    @property
+    def offset(self) -> int:
+        """The number of offsets behind the reader, of all partitions. A topic that was created again begins at 0."""
+        return sum(self._positions.values())
+
     async def run(self) -> None:
         """Read until cancelled."""
         try:

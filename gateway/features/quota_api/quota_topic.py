@@ -15,7 +15,7 @@ from gateway.cluster.metadata import OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
-from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
+from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, QuotaCopy
 from gateway.quotas.entity import DynamicQuotas
 
 SAVE_SECONDS = 15.0
@@ -44,7 +44,7 @@ class QuotaTopic:
         self,
         topic: str,
         connect: Callable[[], OwnClient],
-        copy: QuotaStore,
+        copy: QuotaCopy,
         on_change: Callable[[DynamicQuotas], None],
         *,
         writes_copy: bool = True,
@@ -58,6 +58,8 @@ class QuotaTopic:
         self._table = QuotaRecords()
         self._skipped = self._table.skipped
         self._known: DynamicQuotas = {}
+        self._position: HistoryPosition | None = None  # that of `_known`
+        self._copied_position: HistoryPosition | None = None
         self._dirty = False
         self._to_put_back = False
         self._puts_back_from = 0.0  # monotonic seconds
@@ -76,6 +78,7 @@ class QuotaTopic:
 
     async def load(self) -> DynamicQuotas:
         """The copy's quotas. Raises ConfigError if the copy can't be read."""
+        self._position = self._copied_position = await self._copy.load_position()
         self._known = self._copied = await self._copy.load()
         self._puts_back_from = clock.monotonic() + CLAIM_SECONDS  # a copy may be older than a running gateway's quotas
         return self._known
@@ -130,6 +133,7 @@ class QuotaTopic:
 
     async def _follow(self) -> None:
         """Called each time the reader has reached the end of the topic."""
+        self._to_put_back |= self._knows_more()
         if self._waits_for_peers():
             return
         if not self._table.settled and self._known:
@@ -147,9 +151,19 @@ class QuotaTopic:
     def _waits_for_peers(self) -> bool:
         """True while a gateway with newer quotas may still fill a new topic."""
         early = clock.monotonic() < self._puts_back_from
+        if self._knows_more():
+            return False
         if early and self._table.filled:
             self._to_put_back = False
         return early and (self._to_put_back or (not self._table.settled and bool(self._known)))
+
+    def _knows_more(self) -> bool:
+        """True if the known quotas are newer than those by which another gateway filled a new topic."""
+        at, origin = self._position, self._table.origin
+        return at is not None and origin is not None and at.topic_id != self._topic_id() and at.offset > origin
+
+    def _topic_id(self) -> str:
+        return (self._log.topic_id or b"").hex()
 
     async def _migrate(self) -> None:
         """Fill a new topic with the known quotas, unless another gateway has claimed this task."""
@@ -159,14 +173,14 @@ class QuotaTopic:
                 async with asyncio.timeout(SAVE_SECONDS):
                     await self._publish([claim(self._gateway)])
             elif claimant == self._gateway:
-                await self._publish_missing([settled()])
+                await self._publish_missing([])
         except (ClusterError, TimeoutError):  # TopicLog has logged it
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _put_back(self) -> bool:
         """Add the known quotas to a recreated topic that already has another gateway's change."""
         try:
-            await self._publish_missing([claim(self._gateway), settled()])
+            await self._publish_missing([claim(self._gateway)])
         except (ClusterError, TimeoutError):  # TopicLog has logged it
             await asyncio.sleep(RETRY_SECONDS)
             return False
@@ -174,10 +188,11 @@ class QuotaTopic:
         return True
 
     async def _publish_missing(self, end: list[Record]) -> None:
-        missing = changes(self._table.quotas, self._table.with_missing(self._known))
+        whole = self._table.with_missing(self._known, newer=self._knows_more())
+        missing = changes(self._table.quotas, whole, restored=True)
         if missing or not self._table.filled:
             async with asyncio.timeout(SAVE_SECONDS):
-                await self._publish([*missing, *end])
+                await self._publish([*missing, *end, settled(0 if self._position is None else self._position.offset)])
         if missing:
             _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
 
@@ -201,8 +216,8 @@ class QuotaTopic:
         if self._table.quotas != self._known:
             self._known = dict(self._table.quotas)
             self._on_change(self._known)
-        if self._known != self._copied:
-            self._to_copy.set()
+        self._position = HistoryPosition(self._topic_id(), (self._table.origin or 0) + self._log.offset)
+        self._to_copy.set()
 
     async def _keep_copy(self) -> None:
         failing = False
@@ -210,7 +225,12 @@ class QuotaTopic:
             await self._to_copy.wait()
             self._to_copy.clear()
             try:
-                self._copied = await self._copy.save(self._copied, self._known)
+                known, position = self._known, self._position
+                if known != self._copied:
+                    self._copied = await self._copy.save(self._copied, known)
+                if position is not None and position != self._copied_position:
+                    await self._copy.save_position(position)
+                    self._copied_position = position
                 failing = False
             except NotSavedError as error:
                 if not failing:

@@ -6,7 +6,10 @@
 The first `claim` in the log wins: that gateway fills an empty topic from its state file. After the record `settled` the topic
 is complete. Without any claim, the first record of an entity settles the topic as well.
 
-    key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null}
+    key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null, "position": 41}
+
+`position` is the `HistoryPosition` of the gateway that filled the topic. Its records have `"restored": true`. A gateway with
+a higher position replaces these records, and keeps those of later changes.
 """
 
 import json
@@ -41,20 +44,26 @@ class _Version(_Saved):
 
 
 class _Quotas(_Version):
+    restored: bool = False
     quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class _Migration(_Version):
     claimed_by: str | None
+    position: int | None = None
 
 
 _PARTS = TypeAdapter(Annotated[dict[str, str | None], Field(min_length=1)])
 
 
-def entity_record(entity: ClientQuotaEntity, limits: dict[str, float]) -> Record:
-    """The record that replaces all quotas of an entity. Without limits it removes them."""
+def entity_record(entity: ClientQuotaEntity, limits: dict[str, float], *, restored: bool = False) -> Record:
+    """The record that replaces all quotas of an entity. Without limits it removes them.
+
+    `restored`: a gateway writes quotas that it knew before the topic was created again.
+    """
     key = json.dumps(parts_of(entity), sort_keys=True).encode()
-    return key, json.dumps({"version": VERSION, "quotas": limits}, allow_nan=False).encode() if limits else None
+    value = {"version": VERSION, "quotas": limits} | ({"restored": True} if restored else {})
+    return key, json.dumps(value, allow_nan=False).encode() if limits else None
 
 
 def claim(gateway: str) -> Record:
@@ -62,9 +71,10 @@ def claim(gateway: str) -> Record:
     return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": gateway}).encode()
 
 
-def settled() -> Record:
-    """The record after which the topic is complete."""
-    return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": None}).encode()
+def settled(position: int | None = None) -> Record:
+    """The record after which the topic is complete. `position`: that of the gateway that filled it, see `HistoryPosition`."""
+    end: dict[str, int | None] = {"version": VERSION, "claimed_by": None}
+    return _MIGRATION, json.dumps(end if position is None else end | {"position": position}).encode()
 
 
 class QuotaRecords:
@@ -73,6 +83,8 @@ class QuotaRecords:
     def __init__(self) -> None:
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
         self.removed: dict[ClientQuotaEntity, None] = {}
+        self.restored: set[ClientQuotaEntity] = set()
+        self.origin: int | None = None  # the position of the gateway that filled the topic
         self.settled = False
         self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
@@ -101,6 +113,8 @@ class QuotaRecords:
         if record.claimed_by is None:
             self.settled = True
             self.filled |= self._claim is not None
+            if record.position is not None:
+                self.origin = max(record.position, self.origin or 0)
         elif self.claimant(now) is None:
             self._claim = (record.claimed_by, now)
         return None
@@ -110,19 +124,21 @@ class QuotaRecords:
             entity = checked_entity(_PARTS.validate_json(key or b"", strict=True))
             if value is None:
                 self.quotas.pop(entity, None)
+                self.restored.discard(entity)
                 if len(self.removed) < MAX_ENTITIES:
                     self.removed[entity] = None
                 self._settle_unless_claimed()
                 return None
             if _Version.model_validate_json(value).version != VERSION:
                 return "version"
-            limits = _Quotas.model_validate_json(value).quotas
+            record = _Quotas.model_validate_json(value)
         except (ValidationError, QuotaApiError):
             return "damaged"
         if entity not in self.quotas and len(self.quotas) >= MAX_ENTITIES:
             return "too_many_entities"
-        self.quotas[entity] = limits
+        self.quotas[entity] = record.quotas
         self.removed.pop(entity, None)
+        (self.restored.add if record.restored else self.restored.discard)(entity)
         self._settle_unless_claimed()
         return None
 
@@ -131,16 +147,20 @@ class QuotaRecords:
         if self._claim is None:
             self.settled = True
 
-    def with_missing(self, known: DynamicQuotas) -> DynamicQuotas:
-        """The quotas of the topic, and the known quotas of entities that the topic has neither set nor removed."""
+    def with_missing(self, known: DynamicQuotas, *, newer: bool = False) -> DynamicQuotas:
+        """The quotas of the topic, and the known quotas of entities that the topic has neither set nor removed.
+
+        `newer`: `known` is newer than the quotas that another gateway restored, and replaces these as well.
+        """
         missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
-        return {**missing, **self.quotas}
+        own = {entity: limits for entity, limits in self.quotas.items() if not (newer and entity in self.restored)}
+        return {**missing, **own}
 
 
-def changes(before: DynamicQuotas, after: DynamicQuotas) -> list[Record]:
-    """The records that turn `before` into `after`."""
+def changes(before: DynamicQuotas, after: DynamicQuotas, *, restored: bool = False) -> list[Record]:
+    """The records that turn `before` into `after`. `restored` is that of `entity_record`."""
     entities = [entity for entity in {**before, **after} if before.get(entity) != after.get(entity)]
-    return [entity_record(entity, dict(after.get(entity, {}))) for entity in entities]
+    return [entity_record(entity, dict(after.get(entity, {})), restored=restored) for entity in entities]
 
 
 def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> DynamicQuotas:

@@ -7,6 +7,7 @@ As in Kafka's protocol, null is the default entity.
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -32,6 +33,18 @@ class NotSavedError(Exception):
         self.outcome = outcome
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryPosition:
+    """The point in the history of quotas up to which a gateway knows them all.
+
+    `topic_id` in hex. `offset` counts the records of the topic and of deleted topics with its name. A new topic goes on at the
+    offset of the gateway that filled it.
+    """
+
+    topic_id: str
+    offset: int
+
+
 class QuotaStore(Protocol):
     """Stores the quotas of the API, for one gateway or several."""
 
@@ -45,6 +58,18 @@ class QuotaStore(Protocol):
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Save the difference durably. Returns all saved quotas, with the changes of other gateways. Raises NotSavedError."""
+        ...
+
+
+class QuotaCopy(QuotaStore, Protocol):
+    """Stores the quotas of a topic, and the position up to which they were read."""
+
+    async def load_position(self) -> HistoryPosition | None:
+        """None if it is unknown."""
+        ...
+
+    async def save_position(self, position: HistoryPosition) -> None:
+        """Called after `save`. Raises NotSavedError."""
         ...
 
 
@@ -64,8 +89,14 @@ class _State(_Saved):
     client_quotas: list[_Row]
 
 
+class _Position(_Saved):
+    version: int
+    topic_id: str
+    offset: Annotated[int, Field(ge=0)]
+
+
 class StateFile:
-    """A `QuotaStore` in a file, with the thresholds of topics in a second file beside it. The folder of `path` must exist.
+    """A `QuotaCopy` in a file, with the thresholds of topics in a second file beside it. The folder of `path` must exist.
 
     `save` takes `lock` first. None: the owner guarantees that there is no other writer.
     """
@@ -74,6 +105,7 @@ class StateFile:
         self.path = path
         # Weir 0.1 does not know thresholds of topics. It would read their rows as quotas of a client without a name.
         self._topics = path.with_name(f"{path.stem}.topics{path.suffix}")
+        self._position = path.with_name(f"{path.stem}.position{path.suffix}")
         self._lock = lock
 
     async def load(self) -> DynamicQuotas:
@@ -91,8 +123,23 @@ class StateFile:
                 raise NotSavedError(problem.message, problem.remedy)
             await asyncio.to_thread(self._save, dict(before), dict(after))
         except OSError as error:
-            raise NotSavedError(error.strerror or str(error), "make the folder of state.path writable") from error
+            raise _unwritable(error) from error
         return after
+
+    async def load_position(self) -> HistoryPosition | None:
+        """None without a usable file: Weir then follows the topic, as it does for a file of Weir 0.1."""
+        try:
+            saved = _Position.model_validate_json(await asyncio.to_thread(self._position.read_bytes))
+        except (OSError, ValueError):
+            return None
+        return HistoryPosition(saved.topic_id, saved.offset) if saved.version == VERSION else None
+
+    async def save_position(self, position: HistoryPosition) -> None:
+        text = json.dumps({"version": VERSION, "topic_id": position.topic_id, "offset": position.offset})
+        try:
+            await asyncio.to_thread(replace_file, self._position, [text], durable=True)
+        except OSError as error:
+            raise _unwritable(error) from error
 
     def _load(self) -> DynamicQuotas:
         return {**self._read(self.path), **self._read(self._topics)}
@@ -131,6 +178,10 @@ class StateFile:
     def _write(path: Path, quotas: DynamicQuotas) -> None:
         rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
         replace_file(path, [json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)], durable=True)
+
+
+def _unwritable(error: OSError) -> NotSavedError:
+    return NotSavedError(error.strerror or str(error), "make the folder of state.path writable")
 
 
 def _of_topics(quotas: DynamicQuotas) -> DynamicQuotas:

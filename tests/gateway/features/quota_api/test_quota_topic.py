@@ -16,7 +16,7 @@ from gateway.features.quota_api import quota_topic as quota_log
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_topic import QuotaTopic
 from gateway.features.quota_api.records import QuotaRecords, changes, claim, settled
-from gateway.features.quota_api.state_file import NotSavedError
+from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity
@@ -31,10 +31,11 @@ RATE, OTHER = {"producer_byte_rate": 1e6}, {"producer_byte_rate": 2e6}
 class Copy:
     """A state file that fails its first `failing` writes."""
 
-    def __init__(self, quotas, failing=0):
+    def __init__(self, quotas, failing=0, position=None):
         self.quotas = quotas
+        self.position = position
         self.failing = failing
-        self.saved = asyncio.Event()
+        self.saved, self.positioned = asyncio.Event(), asyncio.Event()
 
     async def load(self):
         return self.quotas
@@ -46,6 +47,13 @@ class Copy:
         self.quotas = after
         self.saved.set()
         return after
+
+    async def load_position(self):
+        return self.position
+
+    async def save_position(self, position):
+        self.position = position
+        self.positioned.set()
 
 
 class Gateway:
@@ -315,3 +323,59 @@ async def test_unwritten_copy_is_written_later():
     async with gateway(topic, copy):
         await copy.saved.wait()
     assert copy.quotas == {ALICE: RATE}
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["gateway starts", "gateway is running"])
+async def test_newer_quotas_replace_those_that_a_peer_restored(monkeypatch, starts):
+    """Two gateways were away when the topic was deleted. The one with the older quotas was first to fill the new topic."""
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
+    carol = ClientQuotaEntity("carol")
+    topic = KeptTopic()
+    fill = [claim("peer"), *changes({}, {ALICE: OTHER, BOB: OTHER, carol: RATE}, restored=True), settled(1)]
+    later = changes({}, {BOB: {"producer_byte_rate": 3e6}})
+    wanted = {ALICE: RATE, BOB: {"producer_byte_rate": 3e6}}
+    if starts:
+        put(topic, *fill, *later)
+        async with gateway(topic, Copy({ALICE: RATE, BOB: RATE}, position=HistoryPosition("00", 2))) as here:
+            await here.until_reported(wanted)
+    else:
+        async with interrupted_gateway(topic) as here:
+            put(topic, *fill, *later)
+            await here.until_reported(wanted)
+    assert table(topic).quotas == wanted
+
+
+@pytest.mark.parametrize("known_to", [0, 1], ids=["fewer records known", "as many records known"])
+async def test_older_quotas_do_not_replace_restored_ones(known_to):
+    topic = KeptTopic()
+    put(topic, claim("peer"), *changes({}, {ALICE: OTHER}, restored=True), settled(1))
+    async with gateway(topic, Copy({ALICE: RATE, BOB: RATE}, position=HistoryPosition("00", known_to))) as here:
+        await here.until_reported({ALICE: OTHER})
+    assert table(topic).quotas == {ALICE: OTHER}
+
+
+async def test_restored_quotas_of_the_same_topic_are_not_replaced():
+    topic = KeptTopic()
+    put(topic, claim("peer"), *changes({}, {ALICE: OTHER}, restored=True), settled(1))
+    copy = Copy({}, position=None)
+    async with gateway(topic, copy):
+        await copy.positioned.wait()
+    copy.quotas = {ALICE: RATE}
+    async with gateway(topic, copy) as here:
+        await here.until_reported({ALICE: OTHER})
+    assert copy.position.offset > 1
+    assert table(topic).quotas == {ALICE: OTHER}
+
+
+async def test_position_goes_on_in_a_new_topic():
+    topic, copy = KeptTopic(), Copy({})
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, copy) as here:
+        await copy.positioned.wait()
+        before, _ = copy.position, copy.positioned.clear()
+        topic.delete()
+        topic.exists = True
+        await copy.positioned.wait()
+        assert here.log.whole
+    assert copy.position.topic_id != before.topic_id
+    assert copy.position.offset > before.offset == 3

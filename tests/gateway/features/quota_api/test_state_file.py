@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.problems import ConfigError
-from gateway.features.quota_api.state_file import NotSavedError, StateFile
+from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, StateFile
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
@@ -132,3 +132,26 @@ async def test_unreadable_file_is_refused(file):
     file.path.mkdir()
     with pytest.raises(ConfigError, match="can't be read"):
         await file.load()
+
+
+async def test_position_is_saved_beside_the_state(file):
+    assert await file.load_position() is None
+    await file.save_position(HistoryPosition("0a0b", 41))
+    assert await StateFile(file.path).load_position() == HistoryPosition("0a0b", 41)
+    assert [path.name for path in file.path.parent.iterdir()] == ["weir.state.position.json"]
+    assert await file.load() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"version": 2, "topic_id": "0a", "offset": 1}', '{"version": 1, "topic_id": "0a", "offset": -1}']
+)
+async def test_unusable_position_is_unknown(file, text):
+    file.path.with_name("weir.state.position.json").write_text(text)
+    assert await file.load_position() is None
+
+
+async def test_unwritable_position_is_reported(file):
+    file.path.with_name("weir.state.position.json.new").mkdir()
+    with pytest.raises(NotSavedError) as caught:
+        await file.save_position(HistoryPosition("0a", 1))
+    assert "state.path" in caught.value.remedy
