@@ -93,6 +93,7 @@ def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tu
     for bucket in covered:
         if bucket.meter is not None and (seconds := bucket.meter.delay(now)) >= LEAST_DELAY:
             bucket.meter.forgive(now)
+            bucket.episode.forgiven(now)
             tags = bucket.resolution.tags
             cleared.append(ClearedDebt(bucket.kind.name, *tags.shown, seconds, tags.group or "", tags.broker_text))
     return covered, sorted(cleared, key=lambda debt: (-debt.seconds, debt.kind, debt.user, debt.client_id))

@@ -120,6 +120,10 @@ class ThrottleEpisode:
             self.addresses = {}
         self._until = max(self._until, now + delay)
 
+    def forgiven(self, now: float) -> None:
+        """End the throttle times that are not over: nobody waits any more."""
+        self._until = min(self._until, now)
+
     def note_address(self, address: str) -> None:
         """Remember the address of a throttled connection, for operators who look for the client."""
         addresses = self.addresses

@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from gateway.quotas.debts import DebtFilter, clear_debts
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import QuotaTable
 from gateway.quotas.group_buckets import GroupShareRow
@@ -110,3 +111,12 @@ def test_tree_has_groups_below_a_ceiling_only():
     assert tree.limits == dict.fromkeys(tree.places, 1_000.0)
     assert tree.parents == {"all": None, "etl": "all", "team": "all", "web": "team"}
     assert KindTree("consumer_byte_rate", rows, table).groups == []
+
+
+def test_group_whose_debt_is_forgiven_waits_no_longer():
+    subject = engine()
+    bucket(subject, "etl").charge(3_000_000, START)
+    assert subject.group_buckets.measure(START + 1) == {("produce", "etl"): inf}
+    clear_debts(subject.buckets(), DebtFilter.parse({"group": "etl"}), START + 1.5)
+    assert subject.group_buckets.measure(START + 2) == {("produce", "etl"): inf}, "it waited until it was forgiven"
+    assert subject.group_buckets.measure(START + 3) == {}
