@@ -29,7 +29,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 ABOUT = """\
 Reads the throttle ledger and reports the throttled clients, their quotas, the times, and the limits that would fit their use.
-Writes twelve reports, each as Parquet and as CSV, and one HTML page (report.html) that works offline.
+Writes each report as Parquet and as CSV, and all of them as one HTML page (report.html) that works offline.
 
 The events of an hour are read once. Their aggregates stay in OUT/_state, so the next run reads only new hours and hours with
 new files. Invalid lines are counted, and written to OUT/_rejected with the reason.
