@@ -54,6 +54,7 @@ class Cluster:
         self.created: Counter[str] = Counter()  # partitions by client-id
         self.batches = Batches()  # of Produce requests of several topics
         self.nobody_waits = False  # all limits are shadow limits
+        self.peers: set[str] = set()  # the addresses of all connections of clients
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from loadtest.simulation import kafka_messages as kafka
 from loadtest.simulation import topic_messages
+from loadtest.simulation.balancer import WRONG, header, source_of
 from loadtest.simulation.brokers import FIRST_BROKER_PORT, PORT, Alteration, Cluster, Sent
 from loadtest.simulation.kafka_messages import Api, Frames
 from loadtest.simulation.plan import Client
@@ -21,6 +22,8 @@ CONNECTIONS: Final = 1_000
 """The limit on the connections of one client: a connection's number is the client's times this, and its own."""
 NUMBERS_PER_CONNECTION: Final = 10_000
 PARTITIONS: Final = 3
+_NOTHING: Final = 0
+"""The number of no request. A connection waits for it until its gateway has refused the PROXY header."""
 
 
 def client_of(number: int) -> int:
@@ -46,9 +49,16 @@ class ClientConnection(asyncio.Protocol):
         self.ended: str | None = None  # fin, reset or closed
         self.lost = asyncio.Event()
 
+    @property
+    def peer(self) -> str:
+        """The client's address and port, as its gateway should know them."""
+        host, port = self.transport.connection.address
+        return f"{source_of(self.client.plan.number) if self.client.plan.header else host}:{port}"
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, SimulatedTransport)
         self.transport = transport
+        self.client.cluster.peers.add(self.peer)
 
     def data_received(self, data: bytes) -> None:
         for frame in self.frames.add(data):
@@ -176,7 +186,21 @@ class SimulatedClient:
         except OSError:
             return None
         assert isinstance(protocol, ClientConnection)
-        return protocol
+        return protocol if await self._introduce(protocol) else None
+
+    async def _introduce(self, connection: ClientConnection) -> bool:
+        """Let the balancer send its header. After a wrong one, the gateway must end the connection and forward nothing."""
+        kind, (_, port) = self.plan.header, connection.transport.connection.address
+        connection.transport.write(header(kind, source_of(self.plan.number), port))
+        if kind not in WRONG:
+            return True
+        if kind == "none":
+            connection.transport.write(kafka.metadata(self._next_number(connection), self.plan.client_id))
+        self.connection = connection
+        connection.due.append(_NOTHING)
+        await connection.lost.wait()
+        self._left -= 1
+        return False
 
     async def _authenticate(self, connection: ClientConnection) -> None:
         """Send both requests of SASL, one after the other, unless the connection ends before."""
@@ -267,7 +291,7 @@ class SimulatedClient:
     def abort_in_request(self) -> None:
         """Send the first half of a request, and reset the connection. A client without a user yet sends no Produce."""
         connection = self.connection
-        if connection is None or connection.ended is not None or connection.transport.is_closing():
+        if connection is None or connection.ended is not None or connection.transport.is_closing() or self.plan.header in WRONG:
             return
         connection.ended = "reset"
         self.answered.set()

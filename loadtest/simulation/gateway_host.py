@@ -11,6 +11,7 @@ from gateway.drain import Stopping
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL
 from gateway.proxy.connection import Session
 from gateway.proxy.identity import ANONYMOUS
+from loadtest.simulation.balancer import HEADER_SECONDS, NETWORK
 from loadtest.simulation.brokers import FIRST_BROKER_PORT, PORT, Cluster
 from loadtest.simulation.kafka_messages import CLIENT_IDS
 from loadtest.simulation.network import Network
@@ -169,9 +170,11 @@ def config_text(plan: Plan, settings: Settings, host: str) -> str:
         limits += f", shadow: {{producer_byte_rate: {settings.shadow}, consumer_byte_rate: {settings.shadow}}}"
     users = sorted({f"user: {client.user}" for client in plan.clients if client.user})
     entities = users or [f"client-id: {client_id}" for client_id in CLIENT_IDS]
+    headers = f"mode: required, trusted: [{NETWORK}], header_seconds: {HEADER_SECONDS}"
+    proxied = f", proxy_protocol: {{{headers}}}" if any(client.header for client in plan.clients) else ""
     lines = [
         "listeners:",
-        f"  - {{host: {host}, bootstrap_port: {PORT}, broker_ports: {FIRST_BROKER_PORT}-{FIRST_BROKER_PORT + 20}}}",
+        f"  - {{host: {host}, bootstrap_port: {PORT}, broker_ports: {FIRST_BROKER_PORT}-{FIRST_BROKER_PORT + 20}{proxied}}}",
         f"upstream: {{bootstrap_servers: [{', '.join(f'broker-{node}:{PORT}' for node in range(1, plan.brokers + 1))}]}}",
         f"connections: {{drain_seconds: {plan.drain_seconds}}}",
         f"quota_admins: [{', '.join(f'User:{user or ANONYMOUS}' for user in sorted({each.user for each in plan.clients}))}]",

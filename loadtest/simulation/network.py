@@ -113,19 +113,25 @@ class Network:
 
     def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
         self._readers[fd] = callback, PROCESS.get()
+        if fd in self.open:
+            self.open[fd].on_event = lambda: self._wake(fd)
         self._wake(fd)
 
     def remove_reader(self, fd: int) -> bool:
         return self._readers.pop(fd, None) is not None
 
+    def _is_readable(self, fd: int) -> bool:
+        if fd in self._listeners:
+            return bool(self._listeners[fd].queue)
+        return fd in self.open and self.open[fd].readable
+
     def _wake(self, fd: int) -> None:
-        listener = self._listeners.get(fd)
-        if fd in self._readers and listener is not None and listener.queue:
+        if fd in self._readers and self._is_readable(fd):
             self.at(self.now(), lambda: self._read(fd))
 
     def _read(self, fd: int) -> None:
-        reader, listener = self._readers.get(fd), self._listeners[fd]
-        if reader is None or not listener.queue:
+        reader = self._readers.get(fd)
+        if reader is None or not self._is_readable(fd):
             return
         callback, process = reader
         if process is None or process.alive:

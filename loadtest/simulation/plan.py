@@ -33,6 +33,7 @@ class Client:
     hops: bool = False  # it makes a new connection after each request
     broker: int = 0  # the node id of the broker whose port it connects to; 0 is the bootstrap port
     user: str = ""  # that it authenticates as
+    header: str = ""  # the kind of its PROXY header: it comes through a balancer
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,8 @@ class Run:
         if not isinstance(protocol, BrokerEnd):
             return None
         session = protocol._session
+        if session.peer not in self._cluster.peers:
+            self._verdicts.fail("wrong client address", f"{process.name} serves {session.peer}, and no client has this address")
         tap = self._taps.get(session.peer)
         if tap is None:  # `dial_anyone` tries several addresses
             host = next(host for host in self._hosts if host.name == process.name)
@@ -215,7 +217,7 @@ class Run:
     def _on_end(self, connection: ClientConnection) -> None:
         """A gateway that ends a connection has passed on all responses to forwarded requests, unless it could not."""
         end = connection.transport.connection
-        tap = self._taps.get(f"{end.address[0]}:{end.address[1]}")
+        tap = self._taps.get(connection.peer)
         if connection.ended == "closed" or end.was_cut or tap is None or not tap.connected or tap.broken:
             return
         host = next(host for host in self._hosts if host.host == connection.gateway)

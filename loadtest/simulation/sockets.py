@@ -191,6 +191,21 @@ class SimulatedSocket:
             end.was_cut = True
             self.network.at(self.network.now() + end.line.delay(), end._take_reset)
 
+    @property
+    def readable(self) -> bool:
+        """True if `recv` would return or raise something other than `BlockingIOError`."""
+        return bool(self.received_bytes) or self.fin or self.was_reset
+
+    def recv(self, most: int, flags: int = 0) -> bytes:
+        """As `socket.recv`, with MSG_PEEK as the only flag. Raises `ConnectionResetError` or `BlockingIOError`."""
+        if self.was_reset:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        if self.received_bytes:
+            return b"".join(self.received)[:most] if flags & real.MSG_PEEK else self.read(most)
+        if self.fin:
+            return b""
+        raise BlockingIOError
+
     def read(self, most: int = MAX_READ) -> bytes:
         """At most `most` bytes."""
         if self.received_bytes <= most:

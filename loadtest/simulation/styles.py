@@ -1,5 +1,5 @@
 """Runs with one aim: groups that share a capacity, members of consumer groups under a rate of requests, topic quotas, quotas
-of each broker, shadow limits, or users.
+of each broker, shadow limits, users, or a balancer.
 
 They have a generator of their own, so that the plans of all other seeds stay as they are.
 """
@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
+from loadtest.simulation.balancer import GOOD, WRONG
 from loadtest.simulation.plan import FLOOD_LIMIT, TARGETS, Client, Plan, Settings, mixed_plan
 from loadtest.simulation.topic_messages import BIG_TOPICS, SMALL_TOPIC
 
@@ -19,6 +20,7 @@ CAPACITIES: Final = (1_000_000, 1_500_000)
 TOPIC_TOTALS: Final = (100_000, 200_000)
 MEMBER_RATES: Final = (1, 2)
 USERS: Final = ("alice", "bob")
+_WRONG: Final = 1 / 3
 _CALM: Final = 0.6
 """The part of the runs with greedy clients that has no faults: only those show that quotas are shared well."""
 
@@ -27,7 +29,7 @@ def plan_of(seed: int) -> Plan:
     """The plan of a seed. Depends on nothing else."""
     plan = mixed_plan(seed)
     choose = random.Random(f"{seed}-style")
-    style = {1: _brokers, 3: _shadows, 5: _tree, 7: _users, 9: _members, 13: _topics}.get(seed % EVERY)
+    style = {1: _brokers, 3: _shadows, 5: _tree, 7: _users, 9: _members, 11: _balanced, 13: _topics}.get(seed % EVERY)
     if style is None:
         return plan
     plan = style(plan, choose)
@@ -79,6 +81,12 @@ def _shadows(plan: Plan, choose: random.Random) -> Plan:
 def _users(plan: Plan, choose: random.Random) -> Plan:
     """Quotas of users. Each client authenticates on each connection, and clients of one user may have several client-ids."""
     return replace(plan, clients=tuple(replace(each, user=choose.choice(USERS)) for each in plan.clients))
+
+
+def _balanced(plan: Plan, choose: random.Random) -> Plan:
+    """Clients behind a balancer. A third of them send a wrong PROXY header, or none, each time."""
+    kinds = [choose.choice(WRONG if choose.random() < _WRONG else GOOD) for _ in plan.clients]
+    return replace(plan, clients=tuple(replace(each, header=kind) for each, kind in zip(plan.clients, kinds, strict=True)))
 
 
 def _topics(plan: Plan, choose: random.Random) -> Plan:

@@ -22,6 +22,7 @@ from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.connection import Session
 from gateway.proxy.fast_path import FastPath
 from gateway.proxy.identity import Client
+from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.membership import Membership
 from gateway.proxy.request_stream import RequestStream
 from gateway.quotas import engine, fair_share, shadows
@@ -273,12 +274,43 @@ def forgotten_users(patch):
     patch.setattr(Client, "identify", lambda self, *args: None)
 
 
+def one_address_for_all_clients(patch):
+    """The balancer's address takes the place of its clients' addresses."""
+    read = ProxyHeaders.read
+
+    async def balancers(self, connection, balancer):
+        return balancer, (await read(self, connection, balancer))[1]
+
+    patch.setattr(ProxyHeaders, "read", balancers)
+
+
+def optional_headers(patch):
+    """A connection without a header is served, although the config requires one."""
+    _set_headers(patch, "_required", value=False)
+
+
+def patient_with_headers(patch):
+    """A balancer may take as long as it likes for its header."""
+    _set_headers(patch, "_seconds", value=1e9)
+
+
+def _set_headers(patch, name, value):
+    begin = ProxyHeaders.__init__
+
+    def changed(self, *args):
+        begin(self, *args)
+        setattr(self, name, value)
+
+    patch.setattr(ProxyHeaders, "__init__", changed)
+
+
 MUTANTS = [
     no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
     no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
     endless_mute, free_loans, no_guarantees,
     rejected_topics_for_all, forwarded_rejections, patient_topics, forgotten_batches,
     one_bucket_for_all_brokers, enforced_shadows, unmeasured_shadows, forgotten_users,
+    one_address_for_all_clients, optional_headers, patient_with_headers,
 ]  # fmt: skip
 
 
