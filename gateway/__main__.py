@@ -20,6 +20,7 @@ from gateway.config.certificates import certificate_warnings
 from gateway.config.keys import restart_keys
 from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
+from gateway.config.paths import path_warnings
 from gateway.config.problems import ConfigError
 from gateway.config.summary import summary
 from gateway.config.timed_rows import past_warnings, timed_lines
@@ -189,7 +190,8 @@ def _check(options: argparse.Namespace) -> int:
 
 def _warnings(path: Path, config: WeirConfig) -> list[str]:
     past = past_warnings(config.quotas.places, clock.utc())
-    return [*config.warnings(), *past, *certificate_warnings(config, path.parent, clock.wall())]
+    unwritable = path_warnings(config, path.parent)
+    return [*config.warnings(), *past, *certificate_warnings(config, path.parent, clock.wall()), *unwritable]
 
 
 def _quotas(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from gateway.config.explain import explain, problem
 from gateway.config.model import (
     WeirConfig,
 )
+from gateway.config.paths import check_paths
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.features.notify.config import WITH_SECRETS
 from gateway.files.secret_file import UnusableSecretError
@@ -94,7 +95,9 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
         problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
     else:
         if not problems and directory is not None:
-            problems += [*check_certificates(config, document, directory), *_check_secrets(config, document, directory)]
+            problems += check_certificates(config, document, directory)
+            problems += check_paths(config, document, directory)
+            problems += _check_secrets(config, document, directory)
         if not problems:
             return _with_lines(config, document)
     raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))

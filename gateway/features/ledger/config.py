@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from gateway.config.section import Section, TopicName, described, invalid
+from gateway.files.path_faults import path_fault
 
 _GIB = 1 << 30
 
@@ -14,12 +15,8 @@ def _path(value: object) -> Path:
     if not isinstance(value, str) or not value:
         raise invalid("is not a path", 'write the folder for the ledger\'s files, such as "./throttle-ledger"')
     path = Path(value)
-    try:
-        is_file = path.exists() and not path.is_dir()
-    except OSError as error:  # too long a name, or a folder above it that nobody may look into
-        raise invalid(f"can't be looked at: {error.strerror}", "give a folder that the user who runs Weir can reach") from None
-    if is_file:
-        raise invalid("is a file", "give a folder; it is made if it is missing")
+    if (fault := path_fault(path, folder=True)) is not None:
+        raise invalid(*fault)
     return path
 
 

@@ -79,6 +79,6 @@ class StateConfig(Section):
 
     @model_validator(mode="after")
     def _apart(self) -> "StateConfig":
-        if self.path is not None and self.path == self.usage_path:
+        if self.path is not None and self.usage_path is not None and Path(self.path) == Path(self.usage_path):
             raise invalid("path and usage_path name the same file", "give each a file of its own, or leave usage_path out")
         return self

@@ -38,7 +38,7 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weir.yaml"
     path.write_text(MINIMAL)
     path.chmod(0)
-    with pytest.raises(ConfigError, match="can't be read: Permission denied — let the user that runs Weir read it"):
+    with pytest.raises(ConfigError, match="can't be read: Permission denied — make it readable for the user that runs Weir"):
         load_config(path)
 
 

@@ -1,0 +1,43 @@
+"""Checks of the paths to which Weir writes: the files of `state`, and the folder of the ledger."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.config.document import Document
+from gateway.config.explain import problem
+from gateway.config.problems import Problem
+from gateway.files.path_faults import path_fault
+
+if TYPE_CHECKING:
+    from gateway.config.model import WeirConfig
+
+_STATE = ("path", "usage_path")
+
+
+def check_paths(config: "WeirConfig", document: Document, directory: Path) -> Iterator[Problem]:
+    """A problem for each key of `state` at whose path no file can be. `directory` is the config file's.
+
+    The section `ledger` checks its folder itself, because that path does not depend on the config file's directory.
+    """
+    for key in _STATE:
+        given = getattr(config.state, key)
+        if given is not None and (fault := path_fault(directory / given, folder=False)) is not None:
+            yield problem(document, ("state", key), *fault, value=given)
+
+
+def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:
+    """One line for each missing folder that stands in `state` as a relative path, and so is below the config file's directory.
+
+    Absolute folders may belong to another machine or to a container, and systemd makes those of its unit at the start.
+    """
+    for key in _STATE:
+        given = getattr(config.state, key)
+        if given is None or Path(given).is_absolute():
+            continue
+        folder = (directory / given).parent
+        if not folder.exists():
+            yield (
+                f"state.{key}: the folder {folder} does not exist, so nothing can be saved there"
+                " — make it, writable for the user that runs Weir"
+            )

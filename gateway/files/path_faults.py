@@ -1,0 +1,38 @@
+"""Paths at which no file or no folder can be, whoever runs Weir."""
+
+import errno
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+_UNUSABLE = {
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "remove the symbolic link that leads to itself, or give another path",
+}
+
+
+def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:
+    """The message and the remedy for a path at which no folder (or no file) can be. None if one can be, or is there.
+
+    A path that the present user can't look at has no fault: Weir may run as another user.
+    """
+    remedy = "give a folder; it is made if it is missing" if folder else "give the path of a file"
+    try:
+        mode = path.stat().st_mode
+    except NotADirectoryError:
+        return f"lies below {_file_above(path)}, which is a file and not a folder", "give a path below a folder"
+    except ValueError:
+        return "holds a NUL character", remedy
+    except OSError as error:
+        if error.errno in _UNUSABLE:
+            return f"can't be used: {error.strerror}", _UNUSABLE[error.errno]
+        return None
+    if folder:
+        return None if S_ISDIR(mode) else ("is a file", remedy)
+    if S_ISDIR(mode):
+        return "is a folder, where Weir needs a file", remedy
+    # Each save replaces the file by rename, also a device such as /dev/null.
+    return None if S_ISREG(mode) else ("is not a regular file, and Weir would replace it", remedy)
+
+
+def _file_above(path: Path) -> Path:
+    return next((each for each in path.parents if each.exists() and not each.is_dir()), path.parent)

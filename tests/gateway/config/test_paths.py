@@ -1,0 +1,59 @@
+"""Paths to which Weir could never write are errors; missing folders may be warnings."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.load import load_config, parse_config
+from gateway.config.paths import path_warnings
+from gateway.config.problems import ConfigError
+from tests.gateway.config.texts import MINIMAL
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("state: {path: /}", 'state.path: is a folder, where Weir needs a file (value "/", line 3) — give the path of a file'),
+        ("state: {path: .}", "state.path: is a folder"),
+        ("state: {usage_path: folder}", "state.usage_path: is a folder"),
+        ("state: {path: file/quotas.json}", 'state.path: lies below %s/file, which is a file and not a folder (value "file/q'),
+        ("state: {path: file/a/b/quotas.json}", "state.path: lies below %s/file, which is a file"),
+        ("state: {path: loop}", "state.path: can't be used: Too many levels of symbolic links"),
+        ("state: {usage_path: /dev/null}", "state.usage_path: is not a regular file, and Weir would replace it"),
+        ('state: {path: "a\\0b"}', "state.path: holds a NUL character"),
+        (f"state: {{path: {'x' * 300}}}", "state.path: can't be used: File name too long"),
+        ("state: {path: kept.json, usage_path: ./kept.json}", "state: path and usage_path name the same file"),
+        ("ledger: {path: %s/file}", 'ledger.path: is a file (value "%s/file", line 3) — give a folder'),
+        ("ledger: {path: %s/file/ledger}", "ledger.path: lies below %s/file, which is a file and not a folder (value"),
+        ("ledger: {path: %s/loop}", "ledger.path: can't be used: Too many levels of symbolic links"),
+        ('ledger: {path: "a\\0b"}', "ledger.path: holds a NUL character"),
+    ],
+)
+def test_impossible_path_is_refused(folder: Path, section: str, message: str) -> None:
+    file = folder / "weir.yaml"
+    file.write_text(MINIMAL + section.replace("%s", str(folder)) + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(message.replace("%s", str(folder)))
+
+
+def test_missing_folder_below_the_config_is_a_warning(folder: Path) -> None:
+    config = parse_config(MINIMAL + "state: {path: new/kept.json}\n", source="weir.yaml", directory=folder)
+    (warning,) = path_warnings(config, folder)
+    assert warning.startswith(f"state.path: the folder {folder}/new does not exist")
+    assert warning.endswith("— make it, writable for the user that runs Weir")
+
+
+@pytest.mark.parametrize("path", ["kept.json", "file", "folder/kept.json", "/var/lib/of-another-machine/kept.json"])
+def test_possible_state_path_has_no_warning(folder: Path, path: str) -> None:
+    config = parse_config(MINIMAL + f"state: {{path: {path}}}\n", source="weir.yaml", directory=folder)
+    assert list(path_warnings(config, folder)) == []
