@@ -10,6 +10,7 @@ from gateway.config.document import Document
 from gateway.config.explain import problem
 from gateway.config.model import ListenerConfig, WeirConfig
 from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.files.path_faults import READABLE, read_remedy
 from gateway.proxy.tls.contexts import client_context, server_context
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _content(file: Path) -> bytes:
     except IsADirectoryError:
         raise _UnusableError("is a directory", "name the file in it") from None
     except OSError as error:
-        raise _UnusableError(f"can't be read: {error.strerror}", "make it readable for the user that runs Weir") from None
+        raise _UnusableError(f"can't be read: {error.strerror}", read_remedy(error, READABLE)) from None
 
 
 def _read_certificates(file: Path) -> "list[Certificate]":

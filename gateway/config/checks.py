@@ -94,6 +94,7 @@ def cross_check(data: object, document: Document) -> list[Problem]:
         *_workers(data, document),
         *_broker_acls(data, listeners, document),
         *_topics(data, document),
+        *_notify_names(data, document),
     ]
 
 
@@ -272,6 +273,18 @@ def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
         if first != tuple(path):
             message = f"is a topic that {key_path(first)} uses as well"
             yield problem(document, (*path, key), message, "give each a topic of its own", value=name)
+
+
+def _notify_names(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
+    """Targets of notifications with one name: logs and metrics could not tell them apart."""
+    notify = data.get("notify")
+    targets = notify.get("targets") if isinstance(notify, Mapping) else None
+    names: dict[str, int] = {}
+    for index, target in enumerate(targets if isinstance(targets, list) else ()):
+        name = target.get("name") if isinstance(target, Mapping) else None
+        if isinstance(name, str) and names.setdefault(name, index) != index:
+            message = f"is the name of notify.targets[{names[name]}] too"
+            yield problem(document, ("notify", "targets", index, "name"), message, "give each a name of its own", value=name)
 
 
 def _valid(raw: object, model: type[_Model]) -> _Model | None:

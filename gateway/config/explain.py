@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite, isnan
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from gateway.config.document import Document
 from gateway.config.foreign_names import folded, foreign_name, may_hold_secret
 from gateway.config.keys import SECTIONS
 from gateway.config.problems import KeyPath, Problem, key_path, nearest, shown
+from gateway.config.section import ABSENT
 
 _EXAMPLES = {
     "upstream": '"upstream: {bootstrap_servers: [\\"127.0.0.1:9092\\"]}"',
@@ -30,14 +32,16 @@ SECRETIVE = frozenset({("upstream", "sasl"), ("notify", "targets")})
 """Sections with secrets: messages about unknown keys leave out the values."""
 
 SECRET = frozenset({("notify",), ("notify", "targets"), ("notify", "targets", "url")})
-"""Keys whose values are or contain secrets: no message shows them."""
+"""Keys whose values are or contain secrets: no message shows their texts, lists and sections."""
+
+_HIDDEN = "hidden"
 
 _WANTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "int_parsing_size": "a whole number of a sane size",
     "float_type": "a number",
-    "finite_number": "a finite number",
+    "finite_number": "a number",
     "bool_type": "true or false",
     "string_type": "text",
     "tuple_type": "a list",
@@ -45,6 +49,7 @@ _WANTED = {
     "model_attributes_type": "a section with keys of its own",
     "dict_type": "a section with keys of its own",
 }
+_NO_LIMIT = "no limit"
 _LIMITS = {
     "greater_than": ("gt", "above"),
     "greater_than_equal": ("ge", "at least"),
@@ -74,7 +79,14 @@ def explain(error: ValidationError, document: Document) -> list[Problem]:
         for details in error.errors(include_url=False)
         if not (details["type"] == "too_short" and details["input"])
     ]
-    return [replace(each, value=None) if section in SECRET else each for section, each in found]
+    return [_without_secret(each) if section in SECRET else each for section, each in found]
+
+
+def _without_secret(found: Problem) -> Problem:
+    """The problem with its value only if that is no text and holds none. A hidden text is named as such."""
+    if found.value is None or found.value[:1] not in {'"', "[", "{"}:
+        return found
+    return replace(found, value=_HIDDEN if found.value.startswith('"') else None)
 
 
 def problem(document: Document, path: KeyPath, message: str, remedy: str, *, value: object = None) -> Problem:
@@ -114,7 +126,20 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
     wanted = _WANTED.get(kind)
     if wanted is None:
         return problem(document, path, f"is not valid: {details['msg']}", "correct it", value=value)
+    if isinstance(value, float) and not isfinite(value) and wanted.endswith("number"):
+        message = f"must be {wanted}, and {shown(value)} is {'not a number' if isnan(value) else 'infinite'}"
+        without = f"; without the key, there is {_NO_LIMIT}" if _absent(section) == _NO_LIMIT else ""
+        return problem(document, path, message, _rewrite(kind, value) + without, value=value)
     return problem(document, path, f"must be {wanted}, not {_kind_of(value)}", _rewrite(kind, value), value=value)
+
+
+def _absent(section: tuple[str, ...]) -> object:
+    """The effect of a missing key, if the key's description says it."""
+    parent = SECTIONS.get(section[:-1])
+    for name, field in parent.model_fields.items() if parent is not None else ():
+        if section[-1] in {name, field.alias} and isinstance(field.json_schema_extra, dict):
+            return field.json_schema_extra.get(ABSENT)
+    return None
 
 
 def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
@@ -146,7 +171,7 @@ def _kind_of(value: object) -> str:
         case int():
             return "a number"
         case float():
-            return "a number with a fraction"
+            return "a number with a fraction" if isfinite(value) else f"the number {shown(value)}"
         case str():
             return "text"
         case list():

@@ -18,6 +18,7 @@ from gateway.config.model import (
 from gateway.config.paths import check_paths
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.features.notify.config import WITH_SECRETS
+from gateway.files.path_faults import READABLE, read_remedy
 from gateway.files.secret_file import UnusableSecretError
 
 _ROWS: Final = ("entities", "groups")
@@ -149,5 +150,5 @@ def read_config_text(path: Path, option: str = "--config") -> str:
     except IsADirectoryError:
         problem = Problem("(file)", "is a directory", f"name the file in it with {option}")
     except OSError as error:
-        problem = Problem("(file)", f"can't be read: {error.strerror}", "make it readable for the user that runs Weir")
+        problem = Problem("(file)", f"can't be read: {error.strerror}", read_remedy(error, READABLE))
     raise ConfigError(str(path), [problem])

@@ -5,6 +5,7 @@ import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite, isnan
 
 KeyPath = tuple[str | int, ...]
 """The path to a value in the document: keys and list indexes, outermost first. () is the document itself."""
@@ -53,6 +54,8 @@ def key_path(path: KeyPath) -> str:
 
 def shown(value: object) -> str:
     """A value in YAML's flow style, cut to 80 characters."""
+    if isinstance(value, float) and not isfinite(value):
+        return ".nan" if isnan(value) else ".inf" if value > 0 else "-.inf"
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, TypeError, RecursionError):

@@ -3,11 +3,21 @@
 import errno
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Final
 
+READABLE: Final = "make it readable for the user that runs Weir"
+
+_BELOW_A_FILE = "give a path below a folder"
 _UNUSABLE = {
     errno.ENAMETOOLONG: "give a shorter path",
     errno.ELOOP: "remove the symbolic link that leads to itself, or give another path",
+    errno.ENOTDIR: _BELOW_A_FILE,
 }
+
+
+def read_remedy(error: OSError, otherwise: str) -> str:
+    """The remedy for a file that can't be read: that of its path, if no file can be there."""
+    return _UNUSABLE.get(error.errno or 0, otherwise)
 
 
 def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:
@@ -19,7 +29,7 @@ def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:
     try:
         mode = path.stat().st_mode
     except NotADirectoryError:
-        return f"lies below {_file_above(path)}, which is a file and not a folder", "give a path below a folder"
+        return f"lies below {_file_above(path)}, which is a file and not a folder", _BELOW_A_FILE
     except ValueError:
         return "holds a NUL character", remedy
     except OSError as error:

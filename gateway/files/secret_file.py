@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from gateway.files.path_faults import read_remedy
+
 
 class UnusableSecretError(Exception):
     """A file does not hold a secret. The message shows nothing of its content."""
@@ -22,7 +24,8 @@ def read_secret(path: Path, noun: str) -> str:
         secret = path.read_bytes().decode().rstrip("\r\n")
     except OSError as error:
         reason = f"names {path}, which can't be read: {error.strerror}"
-        raise UnusableSecretError(reason, f"write the {noun} to it, readable for the user that runs Weir") from None
+        remedy = read_remedy(error, f"write the {noun} to it, readable for the user that runs Weir")
+        raise UnusableSecretError(reason, remedy) from None
     except UnicodeDecodeError:
         raise UnusableSecretError(f"names {path}, which is not UTF-8 text", one_line_remedy(noun)) from None
     if not secret or "\n" in secret:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Annotated, Protocol
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic_core import InitErrorDetails
 
 from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
@@ -25,16 +26,23 @@ def _overrides(value: object) -> Mapping[str, int]:
     if not isinstance(value, Mapping):
         raise invalid("is not a section of addresses and counts", remedy)
     overrides: dict[str, int] = {}
+    errors: list[InitErrorDetails] = []
     for address, count in value.items():
+        fault = None
         try:
             ip = ip_text(address)
         except ValueError:
-            raise invalid(f"names {address!r}, which is not an IP address", remedy) from None
-        if type(count) is not int or count < 1:
-            raise invalid(f"gives {address} {count!r} connections", "write a whole number of 1 or more")
-        if ip in overrides:
-            raise invalid(f"names {ip} twice", "keep one of them")
-        overrides[ip] = count
+            fault = invalid("is not an IP address", remedy)
+        else:
+            if type(count) is not int or count < 1:
+                fault = invalid("is not a number of connections", "write a whole number of 1 or more")
+            elif ip in overrides:
+                fault = invalid(f"is an address with another row: {ip}", "keep one of them")
+            overrides[ip] = count
+        if fault is not None:
+            errors.append(InitErrorDetails(type=fault, loc=(str(address),), input=count))
+    if errors:
+        raise ValidationError.from_exception_data("max_per_ip_overrides", errors)
     return overrides
 
 

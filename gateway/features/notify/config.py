@@ -4,7 +4,7 @@ import os
 from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, SerializationInfo, model_validator
@@ -21,17 +21,24 @@ _MAX_TARGETS: Final = 100
 _DEFAULT: Final = "<default>"
 
 
-def _is_url(text: str) -> bool:
+def _url_fault(text: str) -> str | None:
+    """The reason why a text is not the address of a webhook. It shows nothing of the text, which may hold a secret."""
+    if not text.isprintable() or " " in text:
+        return "it holds a space, a line break or a control character"
     try:
         parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and text.isprintable()
-    except ValueError:  # an invalid port or address
-        return False
+        if parts.port == 0:
+            return "its port is 0"
+    except ValueError:
+        return "its host or its port is not valid"
+    if parts.scheme not in {"http", "https"}:
+        return "it does not begin with http:// or https://"
+    return None if parts.hostname else "it names no host"
 
 
 def _url(text: str) -> str:
-    if not _is_url(text):
-        raise invalid("is not an HTTP address", _REMEDY)
+    if (fault := _url_fault(text)) is not None:
+        raise invalid(f"is not an HTTP address: {fault}", _REMEDY)
     return text
 
 
@@ -117,8 +124,8 @@ class NotifyTargetConfig(Section):
             return self.url
         path = directory / (self.url_file or "")
         text = read_secret(path, "address").strip()
-        if not _is_url(text):
-            raise UnusableSecretError(f"names {path}, which does not hold an HTTP address", one_line_remedy("address"))
+        if (fault := _url_fault(text)) is not None:
+            raise UnusableSecretError(f"names {path}, which does not hold an HTTP address: {fault}", one_line_remedy("address"))
         return text
 
 
@@ -145,13 +152,3 @@ class NotifyConfig(Section):
         None,
         absent="notifications have no link",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _distinct_names(cls, data: Any) -> Any:  # noqa: ANN401 -- any YAML
-        targets = data.get("targets") if isinstance(data, dict) else None
-        names = [target.get("name") for target in targets if isinstance(target, dict)] if isinstance(targets, list) else []
-        for name in names:
-            if isinstance(name, str) and names.count(name) > 1:
-                raise invalid(f"has two targets with the name {name}", "give each target a name of its own")
-        return data

@@ -325,7 +325,25 @@ BAD = [
     (entities("{user: a, producer_byte_rate: -5}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above"),
     (entities("{user: a, producer_byte_rate: 10MB}"), "quotas.entities[0].producer_byte_rate", "not text", "a unit"),
     (entities("{user: a, producer_byte_rate: 1e6}"), "quotas.entities[0].producer_byte_rate", "not text", "digits"),
-    (entities("{user: a, producer_byte_rate: .inf}"), "quotas.entities[0].producer_byte_rate", "must be", "write"),
+    (
+        entities("{user: a, producer_byte_rate: .inf}"),
+        "quotas.entities[0].producer_byte_rate",
+        "must be a whole number, and .inf is infinite",
+        "write a whole number in plain digits; without the key, there is no limit",
+    ),
+    (
+        entities("{user: a, controller_mutation_rate: .nan}"),
+        "quotas.entities[0].controller_mutation_rate",
+        "must be a number, and .nan is not a number",
+        "write a number in plain digits; without the key, there is no limit",
+    ),
+    (
+        MINIMAL + "connections: {drain_seconds: -.inf}\n",
+        "connections.drain_seconds",
+        "must be a number, and -.inf is infinite",
+        "write a number in plain digits",
+    ),
+    (listeners("{name: .nan, bootstrap_port: 1}"), "listeners[0].name", "must be text, not the number .nan", "quotes"),
     (entities("{user: a, producer_byte_rate: true}"), "quotas.entities[0].producer_byte_rate", "not true", "digits"),
     (entities("{user: a, producer_byte_rate: }"), "quotas.entities[0].producer_byte_rate", "is empty", "remove the key"),
     (entities("{user: a, producer_byte_rates: 5}"), "quotas.entities[0].producer_byte_rates", "is not a key", "did you"),
@@ -372,20 +390,20 @@ BAD = [
     (MINIMAL + "connections: {max_per_ip_overrides: 5}\n", "connections.max_per_ip_overrides", "is not a section", "10.0"),
     (
         MINIMAL + "connections: {max_per_ip_overrides: {localhost: 5}}\n",
-        "connections.max_per_ip_overrides",
-        "names 'localhost', which is not an IP address",
+        "connections.max_per_ip_overrides.localhost",
+        "is not an IP address",
         "10.0.0.1",
     ),
     (
         MINIMAL + 'connections: {max_per_ip_overrides: {"::1": 0}}\n',
-        "connections.max_per_ip_overrides",
-        "gives ::1 0 connections",
+        "connections.max_per_ip_overrides.::1",
+        "is not a number of connections",
         "1 or more",
     ),
     (
         MINIMAL + 'connections: {max_per_ip_overrides: {"::1": 1, "0::1": 2}}\n',
-        "connections.max_per_ip_overrides",
-        "names ::1 twice",
+        "connections.max_per_ip_overrides.0::1",
+        "is an address with another row: ::1",
         "keep one",
     ),
     (
@@ -486,6 +504,21 @@ sharing: {interval_ms: 1}
 def test_problem_is_one_line_with_value_line_and_remedy() -> None:
     (problem,) = problems_of(MINIMAL + "admin: {port: 99999}\n")
     assert str(problem) == "admin.port: must be at most 65535 (value 99999, line 3) — write a number at most 65535"
+
+
+def test_infinite_value_is_shown_as_in_yaml() -> None:
+    (problem,) = problems_of(MINIMAL + "connections: {max_idle_ms: .inf}\n")
+    assert (problem.value, problem.remedy) == (".inf", "write a whole number in plain digits")
+
+
+def test_each_bad_override_of_an_address_is_named() -> None:
+    rows = ["localhost: 5", '"10.0.0.1": many', '"10.0.0.2": 4', '"10.0.0.3": 0']
+    found = problems_of(MINIMAL + "connections:\n  max_per_ip_overrides:\n" + "".join(f"    {row}\n" for row in rows))
+    assert [(problem.key.rpartition("overrides.")[2], problem.line, problem.value) for problem in found] == [
+        ("localhost", 5, "5"),
+        ("10.0.0.1", 6, '"many"'),
+        ("10.0.0.3", 8, "0"),
+    ]
 
 
 def test_long_value_is_cut() -> None:

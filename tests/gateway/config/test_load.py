@@ -45,5 +45,23 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
 def test_link_to_itself_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weir.yaml"
     path.symlink_to(path)
-    with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links"):
+    with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links — remove the symbolic link"):
+        load_config(path)
+
+
+def test_file_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weir.yaml").write_text(MINIMAL)
+    with pytest.raises(ConfigError, match="can't be read: Not a directory — give a path below a folder"):
+        load_config(tmp_path / "weir.yaml" / "weir.yaml")
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["tls: {ca: loop}", "sasl: {mechanism: PLAIN, username: weir, password_file: loop}"],
+)
+def test_link_to_itself_has_its_remedy_in_each_key(tmp_path: Path, section: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    path = tmp_path / "weir.yaml"
+    path.write_text(MINIMAL.replace("upstream: {", f"upstream: {{{section}, "))
+    with pytest.raises(ConfigError, match=r"Too many levels of symbolic links.* — remove the symbolic link"):
         load_config(path)

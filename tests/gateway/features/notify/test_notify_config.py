@@ -34,11 +34,26 @@ def problems(text: str, directory: Path | None = None) -> list[str]:
         ),
         (
             "notify: {targets: [{name: a, url: 'ftp://s3cret'}]}",
-            'notify.targets[0].url: is not an HTTP address (line 3) — write one such as "https://hooks.example.com/weir"',
+            "notify.targets[0].url: is not an HTTP address: it does not begin with http:// or https:// (value hidden, line 3)",
         ),
         (
+            "notify: {targets: [{name: a, url: 'https://hooks.example.com/s3cret token'}]}",
+            "notify.targets[0].url: is not an HTTP address: it holds a space, a line break or a control character (value",
+        ),
+        (
+            "notify: {targets: [{name: a, url: 'http://hooks:99999/s3cret'}]}",
+            "notify.targets[0].url: is not an HTTP address: its host or its port is not valid (value hidden",
+        ),
+        (
+            "notify: {targets: [{name: a, url: 'http:///s3cret'}]}",
+            "notify.targets[0].url: is not an HTTP address: it names no host",
+        ),
+        ("notify: {targets: [{name: a, url: 7}]}", "notify.targets[0].url: must be text, not a number (value 7, line 3)"),
+        ("notify: s3cret", "notify: must be a section with keys of its own, not text (value hidden, line 3)"),
+        ("notify: {targets: 's3cret'}", "notify.targets: must be a list, not text (value hidden, line 3)"),
+        (
             f"notify: {{targets: [{{name: a, url: '{SECRET}'}}, {{name: a, url: '{SECRET}'}}]}}",
-            "notify: has two targets with the name a (line 3) — give each target a name of its own",
+            'notify.targets[1].name: is the name of notify.targets[0] too (value "a", line 3) — give each a name of its own',
         ),
         (f"notify: {{targets: [{{name: a, urls: '{SECRET}'}}]}}", "notify.targets[0].urls: is not a key of notify.targets"),
         (
@@ -61,6 +76,12 @@ def test_mistake_has_key_line_and_remedy(text: str, problem: str) -> None:
     assert "s3cret" not in "\n".join(found)
 
 
+def test_two_targets_of_one_name_hide_no_other_problem() -> None:
+    text = f"notify: {{near_ratio: 5, targets: [{{name: a, url: '{SECRET}'}}, {{name: a, url: '{SECRET}', events: [none]}}]}}"
+    keys = {line.partition(": ")[0] for line in problems(text)}
+    assert keys == {"notify.near_ratio", "notify.targets[1].name", "notify.targets[1].events[0]"}
+
+
 def test_file_without_an_address_is_a_problem(tmp_path: Path) -> None:
     text = "notify:\n  targets:\n    - name: a\n      url_file: webhook.url\n"
     (found,) = problems(text, tmp_path)
@@ -71,7 +92,8 @@ def test_file_without_an_address_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "webhook.url").write_text("s3cret\n")
     (found,) = problems(text, tmp_path)
     assert found == (
-        f"notify.targets[0].url_file: names {tmp_path}/webhook.url, which does not hold an HTTP address (line 6)"
+        f"notify.targets[0].url_file: names {tmp_path}/webhook.url, which does not hold an HTTP address:"
+        " it does not begin with http:// or https:// (line 6)"
         " — write the address to it as one line"
     )
     (tmp_path / "webhook.url").write_text(f"{SECRET}\n")
