@@ -14,8 +14,8 @@ from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
+from gateway.quotas.kinds.request_rates import BY_API, nested
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
-from gateway.quotas.kinds.request_rates import nested
 
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
@@ -139,10 +139,17 @@ def entity_quota(value: object) -> EntityQuota:
             f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
         )
     if not exempt and not exempt_from and not limits and not shadow:
-        keys = ", ".join([*_LIMITS, REQUEST_RATES, "shadow"])
-        raise invalid("sets nothing", f"give it one of {keys}, or exempt: true, or remove it")
+        raise invalid("sets nothing", f"give it one of {', '.join(_keys_of(types))}, or exempt: true, or remove it")
     entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
     return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from, when=when, shadow=MappingProxyType(shadow))
+
+
+def _keys_of(types: set[str]) -> list[str]:
+    """The keys that the row of an entity of these types can have, except `exempt`."""
+    rates = [kind.config_key for kind in ROW_KINDS if types <= kind.entity_types]
+    most = [MAX_CONNECTIONS] if types == {"user"} else []
+    single = [REQUEST_RATES] if all(types <= kind.entity_types for kind in BY_API.values()) else []
+    return [*rates, *most, *single, "shadow"]
 
 
 def _default_or_name(name: str | None) -> Name:

@@ -506,6 +506,21 @@ def test_problem_is_one_line_with_value_line_and_remedy() -> None:
     assert str(problem) == "admin.port: must be at most 65535 (value 99999, line 3) — write a number at most 65535"
 
 
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        ("ip: 10.0.0.1", {"connection_creation_rate"}),
+        ("user: a", {*(kind.config_key for kind in ROW_KINDS), "max_connections", "request_rates"}),
+        ("client-id: a", {kind.config_key for kind in ROW_KINDS} - {"connection_creation_rate"} | {"request_rates"}),
+        ("user: a, client-id: b", {kind.config_key for kind in ROW_KINDS} - {"connection_creation_rate"} | {"request_rates"}),
+    ],
+)
+def test_empty_row_is_offered_the_keys_of_its_entity(names: str, keys: set[str]) -> None:
+    (problem,) = problems_of(entities(f"{{{names}}}"))
+    offered = problem.remedy.removeprefix("give it one of ").removesuffix(", or exempt: true, or remove it")
+    assert set(offered.split(", ")) == {*keys, "shadow"}
+
+
 def test_infinite_value_is_shown_as_in_yaml() -> None:
     (problem,) = problems_of(MINIMAL + "connections: {max_idle_ms: .inf}\n")
     assert (problem.value, problem.remedy) == (".inf", "write a whole number in plain digits")
