@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from gateway.cluster.discovery import sasl_mechanisms
+from gateway.config.endpoints import AdvertisedHost
 from gateway.config.load import load_config
 from gateway.migration import MigrationError
 from gateway.migration.access import Access, addresses, by_properties, reason_of
@@ -37,12 +40,11 @@ async def init(options: InitOptions) -> None:
     access = by_properties(bootstrap, options.command_config)
     properties = ClientProperties("") if options.command_config is None else read_properties(options.command_config)
     password_file = None if properties.sasl is None else out.with_suffix(".password")
-    for file in (out, password_file):
-        if file is not None and file.exists():
-            raise MigrationError(f"{file}: exists, and init overwrites no file — remove it, or name another file with --out")
+    _check_new(out, password_file)
+    advertised_host = None if options.advertised_host is None else _host(options.advertised_host)
     found, unreachable = await _ask(access)
-    ports = choose_ports(found.brokers, "127.0.0.1" if options.advertised_host is None else "0.0.0.0")  # noqa: S104
-    text = first_config(found, bootstrap, properties, ports, options.advertised_host, password_file, str(out))
+    ports = choose_ports(found.brokers, "127.0.0.1" if advertised_host is None else "0.0.0.0")  # noqa: S104
+    text = first_config(found, bootstrap, properties, ports, advertised_host, password_file, str(out))
     if password_file is not None and properties.sasl is not None:
         _write(password_file, properties.sasl.password + "\n", 0o600)
     _write(out, text, 0o644)
@@ -57,6 +59,30 @@ async def init(options: InitOptions) -> None:
     if found.quotas:
         print(f"the brokers have quotas of their own: weir quotas import --config {out}")
     print(f"next: add rows to quotas.entities, then: weir check --config {out} && weir serve --config {out}")
+
+
+def _check_new(out: Path, password_file: Path | None) -> None:
+    """Raises MigrationError if one of the files exists, or can't be made. Creates nothing."""
+    if out.is_dir():
+        raise MigrationError(f"{out}: is a folder — name the new file in it with --out")
+    for file in (out, password_file):
+        if file is not None and (file.is_symlink() or file.exists()):
+            raise MigrationError(f"{file}: exists, and init overwrites no file — remove it, or name another file with --out")
+    if not out.parent.is_dir():
+        raise MigrationError(f"{out}: the folder {out.parent} does not exist — create it, or name another file with --out")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise _unwritable(out, "no permission to write to its folder")
+
+
+def _host(text: str) -> str:
+    try:
+        return TypeAdapter(AdvertisedHost).validate_python(text)
+    except ValidationError as error:
+        (details,) = error.errors(include_url=False)
+        reason: str = details["ctx"]["message"]
+        raise MigrationError(
+            f"--advertised-host: {text!r} {reason} — write one that clients can reach, without a port"
+        ) from None
 
 
 async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
@@ -115,4 +141,8 @@ def _write(path: Path, text: str, mode: int) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise MigrationError(f"{path}: can't be written: {error.strerror} — name a file in another folder with --out") from None
+        raise _unwritable(path, error.strerror or str(error)) from None
+
+
+def _unwritable(path: Path, reason: str) -> MigrationError:
+    return MigrationError(f"{path}: can't be written: {reason} — name a file in another folder with --out")

@@ -61,6 +61,8 @@ class _Plan:
 def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> int:
     """Returns the exit code. Raises MigrationError."""
     check_not_gateway(config, access.bootstrap)
+    # An existing file is refused below: after a lift, its repetition has nothing to lift, and that is no error.
+    restore_file.check_folder(options.restore_file)
     plan = asyncio.run(_planned(config, path, access, options))
     print(plan.text, flush=True)
     if plan.obstacles:

@@ -66,6 +66,13 @@ def check_new(path: Path) -> None:
     """Raises MigrationError if the file exists, or its folder can't be written to. Creates nothing."""
     if path.is_symlink() or path.exists():
         raise _exists(path)
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Raises MigrationError if no file of this name can be made. A file that exists may be that of an earlier lift."""
+    if path.is_dir():
+        raise MigrationError(f"{path}: is a folder — name a new file with --restore-file")
     folder = path.parent
     if not folder.is_dir():
         raise MigrationError(f"{path}: the folder {folder} does not exist — create it, or change --restore-file")

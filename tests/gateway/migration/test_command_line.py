@@ -127,6 +127,43 @@ def test_a_server_that_is_no_broker_is_named(config: Path, monkeypatch: pytest.M
         )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "{folder}/weir.yaml"], "{folder}/weir.yaml: exists, and init overwrites no file — remove it"),
+        (["--out", "{folder}/link"], "{folder}/link: exists, and init overwrites no file — remove it"),
+        (["--out", "{folder}"], "{folder}: is a folder — name the new file in it with --out"),
+        (["--out", "{folder}/none/weir.yaml"], "{folder}/none/weir.yaml: the folder {folder}/none does not exist — create it"),
+        (["--advertised-host", "a b"], "--advertised-host: 'a b' is not a host name or address — write one that clients can"),
+        (["--advertised-host", "weir:9092"], "--advertised-host: 'weir:9092' is not a host name or address — write one"),
+        (["--advertised-host", "0.0.0.0"], "--advertised-host: '0.0.0.0' is a wildcard address, and no client can connect"),
+    ],
+)
+def test_init_checks_its_options_before_it_connects(
+    config: Path, nobody: str, arguments: list[str], message: str, monkeypatch, capsys
+) -> None:
+    empty = config.parent / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    (config.parent / "link").symlink_to("nowhere")
+    given = [text.format(folder=config.parent) for text in arguments]
+    assert main(["init", "--bootstrap-server", nobody, *given]) == 1
+    assert capsys.readouterr().err.startswith(message.format(folder=config.parent))
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("", "{file}: is a folder — name a new file with --restore-file"),
+        ("none/restore.json", "{file}: the folder {folder}/none does not exist — create it, or change --restore-file"),
+    ],
+)
+def test_lift_checks_its_restore_file_before_it_connects(config: Path, file: str, message: str, capsys) -> None:
+    path = config.parent / file
+    found = failure(capsys, "lift", "--config", str(config), "--restore-file", str(path))
+    assert found == message.format(file=path, folder=config.parent) + "\n"
+
+
 @pytest.mark.parametrize("text", ["broker1", "broker1:port", "http://broker1:9092", "broker1:9092,", ""])
 def test_wrong_addresses_are_named(config: Path, text: str, capsys) -> None:
     found = failure(capsys, "import", "--config", str(config), "--bootstrap-server", text)
