@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.admin.configured import CONFIGURED
+from gateway.admin.unreachable import unreachable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
 
@@ -112,12 +112,8 @@ async def ask(
             f"{url} answers, but not as Weir does ({error}) — name Weir's admin address with --admin"
         ) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        reason = str(error) or "no answer in time"
-        if type(error) is aiohttp.ClientConnectorError and (number := error.os_error.errno) and number > 0:
-            reason = os.strerror(number)  # errors of TLS and of names have their own texts
-        raise AdminUnreachableError(
-            f"{url} can't be reached: {reason} — start the gateway, or name its admin.host and admin.port with --admin"
-        ) from None
+        reason, remedy = unreachable(error)
+        raise AdminUnreachableError(f"{url} can't be reached: {reason} — {remedy}") from None
 
 
 def quota_table(answer: Answer, width: int) -> Group:

@@ -11,11 +11,12 @@ from typing import Any, Final
 import aiohttp
 
 from gateway import clock
+from gateway.admin.unreachable import unreachable
 from gateway.config.entities import entity_quota
 from gateway.config.model import WeirConfig
 from gateway.features.quota_api.state_file import StateFile
 from gateway.migration import MigrationError, restore_file
-from gateway.migration.access import Access, check_not_gateway, reason_of
+from gateway.migration.access import Access, check_not_gateway
 from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
 from gateway.migration.lift_rules import GatewayQuotas, burst_notes, lasting, listed, loosened, obstacles, with_api_quotas
@@ -125,10 +126,8 @@ async def _running_quotas(admin: str) -> GatewayQuotas:
             f"--admin {admin}: answers, but not as Weir does ({error}) — name Weir's admin.host and admin.port"
         ) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise MigrationError(
-            f"--admin {admin}: can't be reached: {reason} — start the gateway, or name its admin.host and admin.port"
-        ) from None
+        reason, remedy = unreachable(error)
+        raise MigrationError(f"--admin {admin}: can't be reached: {reason} — {remedy}") from None
 
 
 def _text(config: WeirConfig, cluster: Cluster, translation: Translation, file: GatewayQuotas, options: LiftOptions) -> str:
