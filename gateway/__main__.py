@@ -217,11 +217,16 @@ def _forgive(options: argparse.Namespace) -> int:
     from rich.console import Console  # here, so that other commands start without it
 
     from gateway.admin.table import AdminUnreachableError, forgive_debts
+    from gateway.quotas.debts import DebtFilter, DebtFilterError
 
     if options.user is None and options.client_id is None and options.group is None:
         options.parser.error("give --user NAME, --client-id NAME, both, or --group NAME, as `weir quotas` shows them")
     names = {"user": options.user, "client-id": options.client_id, "group": options.group, "kind": options.kind}
     wanted = {key: value for key, value in names.items() if value is not None}
+    try:
+        DebtFilter.parse(wanted)
+    except DebtFilterError as error:
+        options.parser.error(f"--{error}")
     try:
         asyncio.run(forgive_debts(options.admin, wanted, Console()))
     except AdminUnreachableError as error:
@@ -255,6 +260,12 @@ def _kind(name: str) -> str:
             f"there is no {name!r}: use one of {', '.join(CLIENT_KINDS)}, or request_rate.Metadata"
         )
     return name
+
+
+def _node_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the node id of a broker: write a number, such as 3")
+    return int(text)
 
 
 def _restart_keys() -> str:
@@ -295,7 +306,9 @@ def _parser() -> argparse.ArgumentParser:
         "publish", help="publish the usage, as an agent beside a broker", description=_VOLUMES, formatter_class=layout
     )
     publish.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
-    publish.add_argument("--broker-id", type=int, metavar="ID", help="node.id of the broker (quotas.volumes.agent.broker_id)")
+    publish.add_argument(
+        "--broker-id", type=_node_id, metavar="ID", help="node.id of the broker (quotas.volumes.agent.broker_id)"
+    )
     publish.add_argument(
         "--path", action="append", metavar="DIR", help="one of its log.dirs; may be repeated (quotas.volumes.agent.paths)"
     )

@@ -49,11 +49,11 @@ def add_connections(commands: Any, url: Callable[[str], str], admin: str) -> Non
     command.add_argument("--throttled", action="store_true", help="only connections that are throttled now")
     command.add_argument("--sort", choices=_SORTS, default="bytes", help="the order (default: bytes, the most first)")
     command.add_argument("--reverse", action="store_true", help="the opposite order")
-    command.add_argument("--limit", type=int, default=100, metavar="N", help=f"rows, from 1 to {_MAX_LIMIT} (default: 100)")
-    command.add_argument("--offset", type=int, default=0, metavar="N", help="rows to skip (default: 0)")
+    command.add_argument("--limit", default="100", metavar="N", help=f"rows, from 1 to {_MAX_LIMIT} (default: 100)")
+    command.add_argument("--offset", default="0", metavar="N", help="rows to skip (default: 0)")
     command.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
     command.add_argument("--admin", type=url, default=admin, metavar="URL", help=f"of the gateway ({admin})")
-    command.set_defaults(run=_run)
+    command.set_defaults(run=_run, parser=command)
 
 
 def query_of(options: argparse.Namespace) -> dict[str, str]:
@@ -61,7 +61,7 @@ def query_of(options: argparse.Namespace) -> dict[str, str]:
     given = {name: getattr(options, name.replace("-", "_")) for name in _FILTERS}
     query = {name: str(value) for name, value in given.items() if value is not None}
     query |= {name: "true" for name in ("throttled", "reverse") if getattr(options, name)}
-    return query | {"sort": options.sort, "limit": str(options.limit), "offset": str(options.offset)}
+    return query | {"sort": options.sort, "limit": options.limit, "offset": options.offset}
 
 
 _FILTERS: Final = ("user", "client-id", "group", "ip", "listener", "broker", "software", "text")
@@ -71,11 +71,18 @@ def _run(options: argparse.Namespace) -> int:
     # Here, so that other commands start without them.
     import aiohttp
 
+    from gateway.admin.connection_list import ConnectionQuery, QueryError
     from gateway.admin.table import ADMIN_TIMEOUT, AdminUnreachableError, ask, stdout_console
+
+    query = query_of(options)
+    try:
+        ConnectionQuery.parse(query)
+    except QueryError as error:
+        options.parser.error(f"--{error}")
 
     async def fetch() -> Answer:
         async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
-            return await ask(session, options.admin, "/api/connections", query=tuple(query_of(options).items()))
+            return await ask(session, options.admin, "/api/connections", query=tuple(query.items()))
 
     try:
         answer = asyncio.run(fetch())

@@ -291,6 +291,32 @@ def test_table_of_quotas_reads_no_file(option: str, capsys: pytest.CaptureFixtur
     assert "from a running gateway, not from a file: give --admin URL" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "quotas forgive --user a --group g",
+            "--group: 'g' can't be combined with user or client-id: clear their debts one by",
+        ),
+        ("connections --limit x", "--limit: 'x' is out of range: write a number from 1 to 1000"),
+        ("connections --offset -1", "--offset: '-1' is out of range: write a number from 0 to 10000"),
+        ("connections --ip 10.0.0", "--ip: '10.0.0' is not an IP address: write one, such as 10.0.0.7"),
+        ("connections --broker b1", "--broker: 'b1' is not the node id of a broker: write a number, such as 3"),
+        (
+            "volumes publish --config w --broker-id x",
+            "--broker-id: 'x' is not the node id of a broker: write a number, such as 3",
+        ),
+        ("volumes publish --config w --broker-id " + "9" * 5_000, "is not the node id of a broker: write a number, such as 3"),
+    ],
+)
+def test_bad_option_is_refused_before_any_connection(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A connection to the default admin address would end with 1."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments.split())
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_forgive_without_a_client_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["quotas", "forgive", "--kind", "produce"])
