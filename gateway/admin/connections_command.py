@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -92,13 +92,21 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(answer, indent=2))
     else:
-        print_connections(answer, stdout_console())
+        filters = [f"--{name} {query[name]}" for name in _FILTERS if name in query]
+        print_connections(answer, stdout_console(), [*filters, *(["--throttled"] if options.throttled else [])])
     return 0
 
 
-def print_connections(answer: Answer, console: "Console") -> None:
-    console.print(_table(answer, console.width))
+def print_connections(answer: Answer, console: "Console", filters: Sequence[str] = ()) -> None:
+    """`filters` are the options that select connections, with their values, for the message if none matches."""
     shown, matching = len(answer["rows"]), answer["matching"]
+    if filters and not matching:
+        reason = (
+            f"no connection matches {' '.join(filters)}: names must be equal; --software and --text match a part of the text"
+        )
+        console.print(f"{answer['total']:,} open connections, and {reason}.", markup=False, highlight=False)
+        return
+    console.print(_table(answer, console.width))
     if shown < matching:
         console.print(f"{shown:,} of {matching:,} matching connections: use filters, --limit or --offset to see others.")
     else:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
+_TOPIC = "__weir_throttles"
+
 ABOUT = """\
 Reads the throttle ledger and reports the throttled clients, their quotas, the times, and the limits that would fit their use.
 Writes each report as Parquet and as CSV, and all of them as one HTML page (report.html) that works offline.
@@ -81,12 +83,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,...",
         help="first fetch the new records of the topic into files under --events",
     )
-    kafka.add_argument("--topic", default="__weir_throttles", help="the ledger's topic (default: __weir_throttles)")
+    kafka.add_argument("--topic", metavar="NAME", help=f"with --kafka: the ledger's topic (default: {_TOPIC})")
     kafka.add_argument(
         "--kafka-properties",
         type=Path,
         metavar="FILE",
-        help="a file with security.protocol, sasl.* and ssl.* settings; docs/how-to/reports.md lists the supported keys",
+        help="with --kafka: a file with security.protocol, sasl.* and ssl.* settings; docs/how-to/reports.md lists the keys",
     )
     parser.add_argument("--quiet", action="store_true", help="print no progress messages")
     parser.add_argument("--where", action="store_true", help="print the path of the script for spark-submit, and exit")
@@ -105,6 +107,10 @@ def run(options: argparse.Namespace) -> int:
     if options.first and options.last and options.first > options.last:
         errors.print("weir report: --from is after --to, so the period has no hours; give the earlier time to --from")
         return USAGE
+    for option, value in (("--topic", options.topic), ("--kafka-properties", options.kafka_properties)):
+        if value is not None and not options.kafka:
+            errors.print(f"weir report: {option} {value} needs --kafka: without it, only the files under --events are read")
+            return USAGE
     missing = missing_requirement()
     if missing is not None:
         errors.print(f"weir report: {missing}")
@@ -188,7 +194,7 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
         from gateway.reports.job.topic import TopicError, fetch_topic
 
         try:
-            fetch_topic(options.kafka, options.topic, Path(options.events), options.kafka_properties, progress)
+            fetch_topic(options.kafka, options.topic or _TOPIC, Path(options.events), options.kafka_properties, progress)
         except TopicError as error:
             errors.print(f"weir report: {error}")
             return FAILED

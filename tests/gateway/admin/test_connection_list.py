@@ -223,6 +223,14 @@ async def test_table_shows_each_connection(clock) -> None:
     assert "\x1b" not in text
 
 
+async def test_filter_without_a_match_is_named(clock) -> None:
+    _, connections = listed(clock)
+    answer = {"generated_at": "now"} | await connections.answer(ConnectionQuery.parse({"listener": "nope"}))
+    screen = io.StringIO()
+    print_connections(answer, Console(file=screen, width=180, color_system=None), ["--listener nope"])
+    assert screen.getvalue().startswith("4 open connections, and no connection matches --listener nope: names must be equal")
+
+
 @pytest.fixture
 async def port(view: AdminView):
     view = replace(view, sessions=lambda: [OneSession(each) for each in EVERYBODY])

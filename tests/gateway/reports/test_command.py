@@ -75,6 +75,12 @@ def test_kafka_needs_a_local_events_folder(capsys: pytest.CaptureFixture[str]) -
     assert "--events hdfs:///ledger must be a folder of this machine" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--topic", "--kafka-properties"])
+def test_option_of_the_topic_needs_kafka(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ARGUMENTS, option, "name"]) == 2
+    assert f"weir report: {option} name needs --kafka: without it, only the files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01", "2026-11-21T24", "2026-11-21Tnoon"])
 @pytest.mark.parametrize("option", ["--from", "--to"])
 def test_invalid_time_is_refused(option: str, time: str, capsys: pytest.CaptureFixture[str]) -> None:
