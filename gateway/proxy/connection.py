@@ -170,13 +170,11 @@ class Session:
             self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
         except OSError as error:
             self._host.context.outlet.connection_rejected("broker_unreachable", self._core.throttle.origin.address)
-            _log.warning(
-                "%s can't be reached: %s",
-                self._host.broker,
-                error,
-                extra={"reason": "broker_unreachable", "broker": self._host.broker, "peer": self.peer},
-            )
+            self._report(logging.WARNING, "broker_unreachable", "%s can't be reached: %s", self._host.broker, error)
             self._close_client()
+            return
+        except Exception as error:  # without an end, the client would stay paused
+            self._fail(error)
             return
         finally:
             self._dialing = None
@@ -209,13 +207,12 @@ class Session:
         if self._client is None:
             self._let_go_of_core()
         elif not self._client.is_closing():
-            where = {"peer": self.peer, "broker": self._host.broker}
             if isinstance(exc, SSLError):
                 why = cause_of(exc, "the broker's").words
-                _log.warning("%s ended the connection: %s", self._host.broker, why, extra={**where, "reason": "broker_tls"})
+                self._report(logging.WARNING, "broker_tls", "%s ended the connection: %s", self._host.broker, why)
             else:
                 why = f": {exc}" if exc else ""
-                _log.info("%s closed the connection%s", self._host.broker, why, extra={**where, "reason": "broker_closed"})
+                self._report(logging.INFO, "broker_closed", "%s closed the connection%s", self._host.broker, why)
             self._client.close()
 
     # The `Wire` of the core.
@@ -299,7 +296,7 @@ class Session:
     # The `OpenSession` of `Sessions`, and the `DrainedSession` of `Draining`.
 
     def close(self, why: str) -> None:
-        _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
+        self._report(logging.INFO, why, "connection closed: %s", why)
         self._close_client()
 
     @property
@@ -334,10 +331,8 @@ class Session:
         return len(self._core.in_flight)
 
     def half_close(self) -> bool:
-        if self._dialing is not None:
-            return False
         try:
-            return self._core.half_close(monotonic())
+            return self._dialing is None and self._core.half_close(monotonic())
         except Exception as error:
             self._end_for(error, "client")
         return False
@@ -388,13 +383,13 @@ class Session:
 
     def _refuse(self, whose: str, error: ProtocolError) -> None:
         self._host.context.counters.protocol_errors[error.reason] += 1
-        _log.warning(
-            "connection closed, the %s broke the protocol: %s", whose, error,
-            extra={"peer": self.peer, "broker": self._host.broker, "reason": error.reason},
-        )  # fmt: skip
+        self._report(logging.WARNING, error.reason, "connection closed, the %s broke the protocol: %s", whose, error)
         self.abort()
 
     def _fail(self, error: Exception) -> None:
         self._host.context.counters.protocol_errors["internal"] += 1
         _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"peer": self.peer, "reason": "internal"})
         self.abort()
+
+    def _report(self, level: int, reason: str, text: str, *values: object) -> None:
+        _log.log(level, text, *values, extra={"peer": self.peer, "broker": self._host.broker, "reason": reason})

@@ -51,6 +51,7 @@ class Place:
         self._host = SessionHost(context, self.sessions, self._dial, "the broker")
         self._brokers = asyncio.Queue()
         self._open = AsyncExitStack()
+        self.dial_error = None
 
     async def __aenter__(self):
         loop = asyncio.get_running_loop()
@@ -96,6 +97,8 @@ class Place:
         return self._quotas.accept("clients", HOST, START)
 
     async def _dial(self, protocol):
+        if self.dial_error is not None:
+            raise self.dial_error
         transport, _ = await asyncio.get_running_loop().create_connection(
             protocol, HOST, self._broker.sockets[0].getsockname()[1], ssl=self._dial_tls
         )
@@ -321,3 +324,16 @@ async def test_client_error_is_not_blamed_on_broker(place):
     await place.sessions.wait_empty()
     (line,) = (record.getMessage() for record in place.log.records if "broke the protocol" in record.getMessage())
     assert "the client broke the protocol" in line
+
+
+@on_uvloop
+async def test_unexpected_dial_error_closes_connection(place):
+    place.dial_error = RuntimeError("no context")
+    client, to_gateway = await place.client()
+    to_gateway.write(m.heartbeat(1))
+    with suppress(OSError):
+        assert await asyncio.wait_for(client.read(), 20) == b""
+    await over(place, to_gateway)
+    assert place.counters.protocol_errors == {"internal": 1}
+    (line,) = (record for record in place.log.records if getattr(record, "reason", "") == "internal")
+    assert "no context" in str(line.exc_info[1])
