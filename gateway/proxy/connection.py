@@ -384,7 +384,11 @@ class Session:
     def _refuse(self, whose: str, error: ProtocolError) -> None:
         self._host.context.counters.protocol_errors[error.reason] += 1
         self._report(logging.WARNING, error.reason, "connection closed, the %s broke the protocol: %s", whose, error)
-        self.abort()
+        if whose == "broker" and self._broker is not None:
+            self._close_client()  # the client still gets the good answers that came before
+            self._broker.abort()
+        else:
+            self.abort()
 
     def _fail(self, error: Exception) -> None:
         self._host.context.counters.protocol_errors["internal"] += 1

@@ -30,7 +30,7 @@ from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import NEVER, ApiKey
 from protocol.bodies import fetch, node_endpoints, produce
 from protocol.cursor import LENGTH_BYTES
-from protocol.errors import Incomplete, InvalidFrame
+from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
@@ -82,9 +82,9 @@ class ResponseStream:
         self.resumable = False
 
     def feed(self, chunk: bytes, now: float) -> None:
-        """Take the next bytes of the broker. Raises ProtocolError, after which the connection is to be closed.
+        """Take the next bytes of the broker, and set `resumable` if the client may be read again because of them.
 
-        Sets `resumable` if the client may be read again because of them.
+        Raises ProtocolError, after which the connection is to be closed. The responses before the error are written.
         """
         framing = self._framing
         pos = framing.skip
@@ -145,31 +145,35 @@ class ResponseStream:
         framing = self._framing
         end = len(chunk)
         framing.skip = max(pos - end, 0)
-        while pos < end:
-            raw = self.raw_due > 0 and self._raw_is_due()
-            if end - pos < (LENGTH_BYTES if raw else 8):
-                framing.hold(chunk, pos)
-                end = pos
-                break
-            size = read_i32_be(chunk, pos)
-            entry = self._due_raw(size) if raw else self._due(read_i32_be(chunk, pos + 4), size)
-            after = pos + 4 + size
-            try:
-                start = self._open(pieces, chunk, start, pos, after, entry, now)
-            except Incomplete as cut:
-                if after <= end:
-                    raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
-                framing.hold(chunk, pos, cut.wanted)
-                end = pos
-                break
-            self._in_flight.popleft()
-            self._note_latency(entry, now)
-            pos = after
-            if pos > end:
-                self._current = entry
-                framing.skip = pos - end
-            elif self._throttle.active or self._own_due:
-                start = self._answered(pieces, chunk, start, pos, entry, now)
+        try:
+            while pos < end:
+                raw = self.raw_due > 0 and self._raw_is_due()
+                if end - pos < (LENGTH_BYTES if raw else 8):
+                    framing.hold(chunk, pos)
+                    end = pos
+                    break
+                size = read_i32_be(chunk, pos)
+                entry = self._due_raw(size) if raw else self._due(read_i32_be(chunk, pos + 4), size)
+                after = pos + 4 + size
+                try:
+                    start = self._open(pieces, chunk, start, pos, after, entry, now)
+                except Incomplete as cut:
+                    if after <= end:
+                        raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
+                    framing.hold(chunk, pos, cut.wanted)
+                    end = pos
+                    break
+                self._in_flight.popleft()
+                self._note_latency(entry, now)
+                pos = after
+                if pos > end:
+                    self._current = entry
+                    framing.skip = pos - end
+                elif self._throttle.active or self._own_due:
+                    start = self._answered(pieces, chunk, start, pos, entry, now)
+        except ProtocolError:
+            self._write(pieces, chunk, start, pos)  # the client gets the good answers before this one
+            raise
         self._write(pieces, chunk, start, end)
 
     def _note_latency(self, entry: Entry, now: float) -> None:
@@ -206,9 +210,7 @@ class ResponseStream:
         self._own_due += 1
         self.own_bytes += size
         if self._current is None:
-            pieces: list[Data] = []
-            self._own_answers(pieces, now)
-            self._write(pieces, b"", 0, 0)
+            self._write(self._own_answers(now), b"", 0, 0)
 
     def _raw_is_due(self) -> bool:
         special = self._in_flight[0].special if self._in_flight else None
@@ -328,10 +330,10 @@ class ResponseStream:
 
     def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
         """Collect a response, and change it once it is whole."""
-        pieces.append(memoryview(chunk)[start:pos])
         if after <= len(chunk):
-            pieces.append(change(chunk[pos:after], now))
+            pieces += (memoryview(chunk)[start:pos], change(chunk[pos:after], now))
             return after
+        pieces.append(memoryview(chunk)[start:pos])
         self._body = CollectedBody(change)
         self._body.feed(chunk, pos, len(chunk))
         return len(chunk)
@@ -370,25 +372,25 @@ class ResponseStream:
         """End a mute if the response that ends at `pos` was pending, and write Weir's own answers behind it."""
         if self._throttle.answered(entry):
             self.resumable = True
-        own: list[Data] = []
-        self._own_answers(own, now)
-        if not own:
-            return start
-        pieces += (memoryview(chunk)[start:pos], *own)
-        return pos
+        own = self._own_answers(now)
+        if own:
+            pieces += (memoryview(chunk)[start:pos], *own)
+        return pos if own else start
 
-    def _own_answers(self, pieces: list[Data], now: float) -> None:
+    def _own_answers(self, now: float) -> list[Data]:
+        own: list[Data] = []
         while self._in_flight:
             entry = self._in_flight[0]
             special = entry.special
             if not isinstance(special, OwnAnswer):
-                return
+                break
             self.own_bytes -= len(special.frame)
             self._own_due -= 1
             self._in_flight.popleft()
-            pieces.append(self._patched(special.frame, entry, now))
+            own.append(self._patched(special.frame, entry, now))
             if self._throttle.answered(entry):
                 self.resumable = True
+        return own
 
     def _write(self, pieces: list[Data], chunk: bytes, start: int, end: int) -> None:
         for piece in pieces:

@@ -337,3 +337,20 @@ async def test_unexpected_dial_error_closes_connection(place):
     assert place.counters.protocol_errors == {"internal": 1}
     (line,) = (record for record in place.log.records if getattr(record, "reason", "") == "internal")
     assert "no context" in str(line.exc_info[1])
+
+
+@on_uvloop
+async def test_client_gets_answer_before_broken_one(place):
+    """The client has further requests on their way, and the broker goes on sending."""
+    requests = [m.heartbeat(number) for number in range(1, 4)]
+    client, to_gateway, broker, to_client, _ = await begin(place, *requests)
+    to_client.write(m.beat(1) + m.beat(7))
+    assert await client.readexactly(len(m.beat(1))) == m.beat(1)
+    to_gateway.write(m.produce(4) * 20)
+    to_client.write(m.beat(2))
+    with suppress(OSError):
+        assert await client.read() == b""
+    await over(place, to_gateway)
+    with suppress(OSError):
+        await broker.read()
+    assert place.counters.protocol_errors == {"broker_order": 1}

@@ -10,7 +10,7 @@ from protocol.api_keys import APIS, ApiKey
 from protocol.errors import ProtocolError
 from protocol.framing import MAX_HEAD_BYTES
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.transcript import Transcript, limits
+from tests.gateway.proxy.transcript import Transcript, gateway_address, limits
 from tests.protocol import codec
 from tests.protocol.proxy_headers import IPV4, binary, line
 from tests.protocol.samples import with_length
@@ -135,6 +135,35 @@ def test_broker_that_breaks_protocol_is_refused(sent, reason, by, over):
     with pytest.raises(ProtocolError) as caught:
         t.broker_answers(sent, by=by)
     assert caught.value.reason == reason
+
+
+CUT_METADATA = with_length(m.described(2, m.BROKERS)[4:40])
+REWRITTEN = m.described(1, [(node_id, *gateway_address(node_id, host, port)) for node_id, host, port in m.BROKERS])
+
+AFTER_A_GOOD_ANSWER = {
+    "out of turn": (m.heartbeat(1), m.beat(1), m.heartbeat(2), m.beat(7), m.beat(1)),
+    "unasked": (m.heartbeat(1), m.beat(1), b"", m.beat(2), m.beat(1)),
+    "negative length": (m.heartbeat(1), m.beat(1), m.heartbeat(2), b"\xff\xff\xff\xff" + bytes(20), m.beat(1)),
+    "damaged body": (m.heartbeat(1), m.beat(1), m.metadata(2), CUT_METADATA, m.beat(1)),
+    "damaged body behind a rewritten one": (
+        m.metadata(1), m.described(1, m.BROKERS), m.metadata(2), CUT_METADATA, REWRITTEN,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("request_frame", "good", "next_request", "bad", "delivered"), AFTER_A_GOOD_ANSWER.values(), ids=AFTER_A_GOOD_ANSWER
+)
+@pytest.mark.parametrize("by", [None, 1, 30])
+@pytest.mark.parametrize("over", [False, True], ids=["unthrottled", "throttled"])
+def test_good_answer_before_bad_one_is_delivered(request_frame, good, next_request, bad, delivered, by, over):
+    t = Transcript(limits(produce=1 if over else None))
+    t.client_sends(request_frame, next_request, *([m.produce(3, acks=0)] if over else []))
+    with pytest.raises(ProtocolError):
+        t.broker_answers(good + bad, by=by)
+    assert len(t.client_inbox) == len(delivered)
+    if not over:
+        t.client_got(delivered)
 
 
 @pytest.mark.parametrize("request_frame", [m.fetch(1), m.fetch(1, version=17), m.fetch(1, version=4)])
