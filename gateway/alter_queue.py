@@ -41,7 +41,10 @@ class AlterTask:
 
 
 class AlterQueue:
-    """Requests of clients, changes to undo, and quotas that another gateway has set. Each new entry sets `arrived`."""
+    """Requests of clients, changes to undo, and quotas that another gateway has set. Each new entry sets `arrived`.
+
+    A change stays in `undos` until it is undone, whatever fails before.
+    """
 
     def __init__(self, admins: QuotaAdmins = ()) -> None:
         self.admins: QuotaAdmins = admins
@@ -74,11 +77,10 @@ class AlterQueue:
         self.followed = quotas
         self.arrived.set()
 
-    def take(self) -> tuple[list[AlterTask], list[tuple[AlterTask, list[Change]]]]:
-        """Remove and return the requests, and the changes to undo with their tasks."""
+    def take(self) -> list[AlterTask]:
+        """Remove and return the requests."""
         tasks, self._tasks = self._tasks, []
-        undos, self.undos = self.undos, []
-        return tasks, undos
+        return tasks
 
 
 def denied(user: str) -> str:

@@ -101,7 +101,7 @@ class QuotaAdmin:
             await self._look_up(self._unresolved)
             if not self._unresolved.isdisjoint(self._addresses):
                 self._apply(self._quotas)
-        tasks, undos = self._queue.take()
+        tasks, undos = self._queue.take(), self._queue.undos.copy()
         try:
             unread = await self._catch_up() if tasks or undos else None
             await self._follow()
@@ -172,7 +172,8 @@ class QuotaAdmin:
                 _log.warning(text, error, error.remedy, extra={"reason": "quotas_not_saved"})
                 for _, wanted in changing:
                     wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
-                self._queue.undos[:0] = undos
+                undos = []  # those in the queue are tried again
+        del self._queue.undos[: len(undos)]
         for task, wanted in found:
             task.alteration = wanted
             task.done()

@@ -77,7 +77,7 @@ class Session(Transcript):
 
     def finish_tasks(self) -> None:
         """Carry out the changes that clients have requested."""
-        tasks, _ = self.queue.take()
+        tasks = self.queue.take()
         for task in tasks:
             rules = task.rules
             task.alteration = (

@@ -34,7 +34,7 @@ class Session(Transcript):
 
     def carry_out(self):
         """Carry out the alterations in the queue, and return their users."""
-        tasks, _ = self.queue.take()
+        tasks = self.queue.take()
         for task in tasks:
             task.alteration = alteration(task.request.entries, lambda _: True)
             task.done()

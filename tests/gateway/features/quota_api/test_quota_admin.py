@@ -1,11 +1,13 @@
 """Changes through the quota API are saved before they apply, and apply before they are answered."""
 
 import asyncio
+from collections import Counter
 from unittest.mock import ANY
 
 import pytest
 
 from gateway.alter_queue import AlterQueue
+from gateway.background import BackgroundTasks
 from gateway.features.quota_api import quota_admin as module
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.state_file import NotSavedError
@@ -285,14 +287,16 @@ async def test_undo_is_reported_as_a_change(world, caplog):
 
 
 @pytest.mark.parametrize("again", ["by another request", "by itself"])
-async def test_failed_undo_is_retried(again, monkeypatch):
+@pytest.mark.parametrize("error", [NotSavedError("No space left on device", "make room"), RuntimeError("a bug")])
+async def test_failed_undo_is_retried(again, error, monkeypatch):
+    monkeypatch.setattr("gateway.background.FIRST_SECONDS", 0.0)
     if again == "by itself":
         monkeypatch.setattr("gateway.features.quota_api.quota_admin.RETRY_SECONDS", 0.01)
     world = World(MemoryStore())
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(world.admin.run())
+    async with BackgroundTasks(Counter()) as tasks:
+        tasks.start("carry out changes", world.admin.run)
         task, _ = await world.alter(setting("bob", 20.0))
-        world.store.error = NotSavedError("No space left on device", "make room")
+        world.store.error = error
         world.queue.undo(task, (EntityPart("user", "bob"),))
         _, results = await world.alter(setting("alice", 1.0))
         assert results[0][0] == -1
@@ -301,7 +305,6 @@ async def test_failed_undo_is_retried(again, monkeypatch):
         if again == "by another request":
             await world.alter(setting("alice", 1.0))
         await world.until(lambda: world.limit("bob") is None)
-        running.cancel()
     assert BOB not in world.store.saved
 
 
