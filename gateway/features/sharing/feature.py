@@ -192,6 +192,9 @@ class Sharing(Feature[SharingConfig | None]):
                 except ClusterError:
                     self._member.not_published()
                     await asyncio.sleep(RETRY_SECONDS)
+                except BaseException:  # a bug, or a failed reader has cancelled this task: `run` starts again
+                    self._member.not_published()
+                    raise
                 finally:
                     self._outgoing = ()
 

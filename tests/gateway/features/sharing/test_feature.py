@@ -1,15 +1,17 @@
 """Records of the usage topic before the member receives them, without a broker."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from gateway import clock
+from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.feature import Sharing
 from gateway.features.sharing.member import MAX_MEMBERS
-from gateway.features.sharing.use_message import EntityUse, UseMessage, encode
+from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
@@ -97,3 +99,42 @@ async def test_topic_of_foreign_keys_takes_no_memory() -> None:
         reader.sharing.on_record(str(number).encode(), b"{}")
     await asyncio.sleep(0)
     assert reader.sharing.report().skipped["bad_key"] == 3 * MAX_MEMBERS
+
+
+@pytest.mark.parametrize("broken", ["publish", "run"])
+async def test_unexpected_error_repeats_lost_use(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The publisher itself fails, or it is cancelled because the reader of the topic fails."""
+    monkeypatch.setattr("gateway.background.FIRST_SECONDS", 0.0)
+    reader = Reader()
+    published = asyncio.Queue[UseMessage]()
+    lost, failed = asyncio.Event(), asyncio.Event()
+
+    async def publish(records: list[tuple[bytes, bytes]]) -> None:
+        message = parse(records[0][1])
+        if failed.is_set():
+            published.put_nowait(message)
+        elif message.entities:
+            lost.set()
+            if broken == "run":
+                await asyncio.Event().wait()
+            failed.set()
+            raise RuntimeError("a bug")
+
+    async def run() -> None:
+        await (failed if failed.is_set() else lost).wait()
+        if broken == "publish" or failed.is_set():
+            await asyncio.Event().wait()
+        failed.set()
+        raise RuntimeError("a bug")
+
+    log = reader.sharing._log
+    monkeypatch.setattr(log, "publish", publish)
+    monkeypatch.setattr(log, "run", run)
+    bucket = reader.bucket
+    restarts = Counter[str]()
+    async with asyncio.timeout(20), BackgroundTasks(restarts) as tasks:
+        bucket.charge(1_000, clock.monotonic())
+        reader.sharing.start(tasks)
+        uses = (await published.get()).entities
+    assert [use.total for use in uses] == [1_000]
+    assert sum(restarts.values()) == 1
