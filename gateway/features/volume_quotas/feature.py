@@ -195,11 +195,12 @@ class VolumeWatch:
         if skipped == "outdated" and broker not in self._outdated:
             self._outdated.add(broker)
             _log.warning(
-                "a usage message of broker %d from %s is skipped, because newer usage (%s) is known — if this"
-                " persists, synchronise the publishers' clocks",
+                "a usage message of broker %d from %s is skipped, because newer usage (%s) is known."
+                " If this persists, synchronise the clocks of the publishers%s",
                 broker,
                 _time(usage.snapshot_at),
                 _time(self._volumes.captured(broker)),
+                "" if self._source is None else "; this gateway is a publisher as well",
             )
 
     async def _publish(self, source: LogDirs) -> None:

@@ -61,6 +61,7 @@ def test_broker_without_data_gives_configured_state(when_unknown, known, state, 
     assert (verdict.state, verdict.for_lack_of_data) == (state, lacking)
     assert verdict.unknown == ((1, "missing"),)
     assert "broker 1's usage is missing" in verdict.why
+    assert "clock" not in verdict.why
 
 
 def test_inactive_broker_is_ignored():
@@ -92,7 +93,9 @@ def test_usage_received_too_late_is_stale():
     volumes = ClusterVolumes(FRESHNESS, PAUSE)
     volumes.brokers(frozenset({0}), 0.0)
     volumes.usage(usage(0, 100), age=FRESHNESS, now=0.0)
-    assert volumes.judge(0.0).unknown == ((0, "stale"),)
+    verdict = volumes.judge(0.0)
+    assert verdict.unknown == ((0, "stale"),)
+    assert "this gateway's clock" in verdict.why
 
 
 def test_outdated_broker_list_is_unknown():
