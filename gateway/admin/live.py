@@ -85,6 +85,7 @@ class LiveFeed:
         return response
 
     async def _run(self) -> None:
+        # Not one of the `BackgroundTasks`: they pause for up to 30 s, and the history has a point for each second.
         while True:
             try:
                 await self._send_second()
