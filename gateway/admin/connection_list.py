@@ -7,7 +7,6 @@ costs nothing.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Any, Final, Self
 
 from aiohttp import web
@@ -15,6 +14,7 @@ from aiohttp import web
 from gateway import clock
 from gateway.admin.entity_page import UsageUnknownError
 from gateway.admin.http import Page, json_page
+from gateway.admin.query import QueryError, check_names, read_address, read_number, read_truth
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import ListedSession
 from gateway.log import iso
@@ -56,10 +56,6 @@ SORTS: Final[Mapping[str, Callable[[Row], Any]]] = {
 """The orders of a list: the most bytes, the longest throttle and the oldest connection come first."""
 
 
-class QueryError(Exception):
-    """The message names the parameter, its value and the remedy."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionQuery:
     """The wanted connections, their order, and the part of the list.
@@ -79,23 +75,17 @@ class ConnectionQuery:
         """The query of a URL. Raises QueryError."""
         rest = dict(query)
         sort, limit, offset = rest.pop("sort", "bytes"), rest.pop("limit", None), rest.pop("offset", None)
-        reverse = _truth("reverse", rest.pop("reverse", "false"))
-        whole = _truth("whole", rest.pop("whole", "false"))
+        reverse = read_truth("reverse", rest.pop("reverse", "false"))
+        whole = read_truth("whole", rest.pop("whole", "false"))
         if sort not in SORTS:
             raise QueryError(f"sort: there is no order {sort!r}: use one of {', '.join(SORTS)}")
-        for name in rest:
-            if name not in FILTERS:
-                every = ", ".join((*FILTERS, "sort", "reverse", "limit", "offset"))
-                raise QueryError(f"{name}: there is no such parameter: use some of {every}")
+        check_names(rest, (*FILTERS, "sort", "reverse", "limit", "offset"))
         if "throttled" in rest:
-            _truth("throttled", rest["throttled"])
+            read_truth("throttled", rest["throttled"])
         if "broker" in rest and not (rest["broker"].isdecimal() and len(rest["broker"]) <= _NODE_ID_DIGITS):
             raise QueryError(f"broker: {rest['broker']!r} is not the node id of a broker: write a number, such as 3")
         if "ip" in rest:
-            try:
-                rest["ip"] = str(ip_address(rest["ip"]))
-            except ValueError:
-                raise QueryError(f"ip: {rest['ip']!r} is not an IP address: write one, such as 10.0.0.7") from None
+            rest["ip"] = read_address("ip", rest["ip"])
         return cls(rest, sort, reverse, read_number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
                    read_number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
 
@@ -106,21 +96,6 @@ class ConnectionQuery:
         """The rows of the answer, in their order."""
         ordered = sorted(rows, key=lambda row: (SORTS[self.sort](row), row["address"]), reverse=self.reverse)
         return ordered[0 if self.whole else self.offset : self.offset + self.limit]
-
-
-def _truth(name: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise QueryError(f"{name}: {text!r} is neither true nor false: write one of them")
-    return text == "true"
-
-
-def read_number(name: str, text: str | None, least: int, most: int, default: int) -> int:
-    """The value of a parameter. Raises QueryError."""
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:
-        raise QueryError(f"{name}: {text!r} is out of range: write a number from {least} to {most}")
-    return int(text)
 
 
 def _matches(name: str, wanted: str, row: Row) -> bool:

@@ -4,10 +4,9 @@ The page of an entity shows nothing of other entities. It has no links and no sc
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from html import escape
 from importlib.resources import files
-from ipaddress import ip_address
 from string import Template
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ from aiohttp import web
 
 from gateway.admin.explanation import ANONYMOUS, ClientNames
 from gateway.admin.http import Page, json_page
+from gateway.admin.query import QueryError, check_names, read_address
 from gateway.admin.rows import EARLY
 from gateway.quotas.entity import OTHER, short_name
 from gateway.quotas.kinds import KINDS
@@ -115,32 +115,27 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
     """`explain` gets the client, and the query string of the request."""
 
     async def page(request: web.Request) -> web.Response:
-        query = request.query
-        claims = tuple(query.getall("claim", ()))
-        if error := _query_error(query, claims):
-            raise web.HTTPBadRequest(text=f"{error}\n")
-        names = query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", "")
-        client = ClientNames(*names, claims, "catch-up" in query)
         try:
-            return await json_page(await explain(client, request.rel_url.raw_query_string))
+            return await json_page(await explain(_client(request), request.rel_url.raw_query_string))
+        except QueryError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
         except UsageUnknownError:
             raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
 
     return page
 
 
-def _query_error(query: Mapping[str, str], claims: Iterable[str]) -> str | None:
-    for name in query:
-        if name not in _EXPLAIN_PARAMETERS:
-            return f"{name}: there is no such parameter: use some of {', '.join(_EXPLAIN_PARAMETERS)}"
+def _client(request: web.Request) -> ClientNames:
+    """The client that a request names. Raises QueryError."""
+    query = request.query
+    check_names(query, _EXPLAIN_PARAMETERS)
+    claims = tuple(query.getall("claim", ()))
     for claim in claims:
         if not all(claim.partition("=")):
-            return f"claim: {claim!r} is not a claim: write one such as groups=payments"
-    try:
-        ip_address(query.get("ip") or "::")
-    except ValueError:
-        return f"ip: {query['ip']!r} is not an IP address: write one, such as 10.0.0.7"
-    return None
+            raise QueryError(f"claim: {claim!r} is not a claim: write one such as groups=payments")
+    ip = query.get("ip", "")
+    names = query.get("user", ANONYMOUS), query.get("client-id", ""), ip and read_address("ip", ip)
+    return ClientNames(*names, claims, "catch-up" in query)
 
 
 def _entity(request: web.Request) -> EntityNames:

@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from gateway import clock
-from gateway.admin.connection_list import QueryError, read_number
 from gateway.admin.entity_page import UsageUnknownError
 from gateway.admin.http import Page, json_page
+from gateway.admin.query import QueryError, check_names, read_number
 from gateway.admin.single_flight import SingleFlight
 from gateway.log import iso
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS
@@ -34,9 +34,7 @@ class GroupQuery:
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
         """The query of a URL. Raises QueryError."""
-        for name in query:
-            if name not in PARAMETERS:
-                raise QueryError(f"{name}: there is no such parameter: use some of {', '.join(PARAMETERS)}")
+        check_names(query, PARAMETERS)
         kind = query.get("kind", "")
         if kind and kind not in KINDS:
             raise QueryError(f"kind: there is no quota kind {kind!r}: use one of {', '.join(CLIENT_KINDS)}")

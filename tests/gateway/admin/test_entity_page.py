@@ -123,6 +123,16 @@ async def test_explanation_of_invalid_query_is_refused(name: str, value: str, me
             assert answer.status == 200
 
 
+async def test_explanation_finds_address_in_any_spelling() -> None:
+    async def explain(client: ClientNames, query: str) -> dict[str, str]:
+        return {"ip": client.ip}
+
+    app = Application()
+    app.router.add_get(EXPLAIN, explain_page(explain))
+    async with TestClient(TestServer(app)) as session, session.get(EXPLAIN, params={"ip": "2001:DB8:0::7"}) as answer:
+        assert await answer.json() == {"ip": "2001:db8::7"}
+
+
 async def test_request_without_a_name_is_refused(client: ClientSession) -> None:
     async with client.get("/entities") as answer:
         assert answer.status == 400

@@ -1,0 +1,39 @@
+"""The query of an admin URL: the values of its parameters, and the refusal of invalid ones."""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+
+
+class QueryError(Exception):
+    """The message names the parameter, its value and the remedy."""
+
+
+def check_names(names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise QueryError for a parameter that is not known."""
+    for name in names:
+        if name not in known:
+            raise QueryError(f"{name}: there is no such parameter: use some of {', '.join(known)}")
+
+
+def read_address(name: str, text: str) -> str:
+    """The address in the spelling that tables and configs show. Raises QueryError."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise QueryError(f"{name}: {text!r} is not an IP address: write one, such as 10.0.0.7") from None
+
+
+def read_number(name: str, text: str | None, least: int, most: int, default: int) -> int:
+    """The value of a parameter. Raises QueryError."""
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:
+        raise QueryError(f"{name}: {text!r} is out of range: write a number from {least} to {most}")
+    return int(text)
+
+
+def read_truth(name: str, text: str) -> bool:
+    """The value of a parameter. Raises QueryError."""
+    if text not in ("true", "false"):
+        raise QueryError(f"{name}: {text!r} is neither true nor false: write one of them")
+    return text == "true"
