@@ -103,7 +103,7 @@ class QuotaTopic:
                 # A record has all limits of its entity, and `before` may be the copy's quotas, which can be older.
                 records = changes(self._table.quotas, rebased(before, after, self._table.quotas))
                 if not self._table.settled:
-                    records.append(settled())
+                    records.append(settled(*self._history()))
                 begun = True
                 await self._publish(records)
                 await self._whole.wait()  # a recreated topic may contain only this change so far
@@ -133,7 +133,8 @@ class QuotaTopic:
 
     async def _follow(self) -> None:
         """Called each time the reader has reached the end of the topic."""
-        self._to_put_back |= self._knows_more()
+        if self._is_comparable():
+            self._to_put_back = self._knows_more()
         if self._waits_for_peers():
             return
         if not self._table.settled and self._known:
@@ -157,10 +158,18 @@ class QuotaTopic:
             self._to_put_back = False
         return early and (self._to_put_back or (not self._table.settled and bool(self._known)))
 
+    def _is_comparable(self) -> bool:
+        """True if a gateway has filled a new topic that goes on with the history of the known quotas."""
+        at = self._position
+        return at is not None and at.history == self._table.history and at.topic_id != self._topic_id()
+
     def _knows_more(self) -> bool:
         """True if the known quotas are newer than those by which another gateway filled a new topic."""
-        at, origin = self._position, self._table.origin
-        return at is not None and origin is not None and at.topic_id != self._topic_id() and at.offset > origin
+        return self._is_comparable() and self._history()[1] > self._table.origin
+
+    def _history(self) -> tuple[str | None, int]:
+        """The arguments of `settled`."""
+        return (None, 0) if self._position is None else (self._position.history, self._position.offset)
 
     def _topic_id(self) -> str:
         return (self._log.topic_id or b"").hex()
@@ -188,13 +197,14 @@ class QuotaTopic:
         return True
 
     async def _publish_missing(self, end: list[Record]) -> None:
-        whole = self._table.with_missing(self._known, newer=self._knows_more())
-        missing = changes(self._table.quotas, whole, restored=True)
-        if missing or not self._table.filled:
+        newer, (history, offset) = self._knows_more(), self._history()
+        put = self._table.missing(self._known, offset, newer=newer)
+        if put or newer or not self._table.filled:
             async with asyncio.timeout(SAVE_SECONDS):
-                await self._publish([*missing, *end, settled(0 if self._position is None else self._position.offset)])
-        if missing:
-            _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
+                await self._publish([*changes({}, put, restored=offset), *end, settled(history, offset)])
+                await self._publish(self._table.repairs(put, history, offset))
+        if put:
+            _log.info("%d entities' quotas were put into topic %s", len(put), self.topic)
 
     def _unread(self, error: Exception) -> NotSavedError:
         return NotSavedError(f"topic {self.topic} has not been read yet: {error or 'it takes too long'}", _REMEDY)
@@ -216,7 +226,8 @@ class QuotaTopic:
         if self._table.quotas != self._known:
             self._known = dict(self._table.quotas)
             self._on_change(self._known)
-        self._position = HistoryPosition(self._topic_id(), (self._table.origin or 0) + self._log.offset)
+        topic = self._topic_id()
+        self._position = HistoryPosition(self._table.history or topic, topic, self._table.origin + self._log.offset)
         self._to_copy.set()
 
     async def _keep_copy(self) -> None:

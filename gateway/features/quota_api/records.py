@@ -6,10 +6,12 @@
 The first `claim` in the log wins: that gateway fills an empty topic from its state file. After the record `settled` the topic
 is complete. Without any claim, the first record of an entity settles the topic as well.
 
-    key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null, "position": 41}
+    key: migration   value: {"version": 1, "claimed_by": "0f3a..."},
+                     then   {"version": 1, "claimed_by": null, "history": "5c1e...", "position": 41}
 
-`position` is the `HistoryPosition` of the gateway that filled the topic. Its records have `"restored": true`. A gateway with
-a higher position replaces these records, and keeps those of later changes.
+`history` and `position` are the `HistoryPosition` of the gateway that filled the topic. Its records have `"restored": 41`. The
+records of several such gateways may mix with each other and with later changes. A later change overrides restored records, also
+those behind it. Of the restored records, those of the highest position are in effect.
 """
 
 import json
@@ -30,6 +32,7 @@ SKIPPED: Final = ("damaged", "version", "too_many_entities")
 """Reasons for skipping a record."""
 
 _MIGRATION: Final = b"migration"
+_CHANGED: Final = 1 << 62  # above every position
 
 Record = tuple[bytes, bytes | None]
 """Key and value."""
@@ -44,25 +47,26 @@ class _Version(_Saved):
 
 
 class _Quotas(_Version):
-    restored: bool = False
+    restored: int | None = None
     quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class _Migration(_Version):
     claimed_by: str | None
-    position: int | None = None
+    history: str | None = None
+    position: int = 0
 
 
 _PARTS = TypeAdapter(Annotated[dict[str, str | None], Field(min_length=1)])
 
 
-def entity_record(entity: ClientQuotaEntity, limits: dict[str, float], *, restored: bool = False) -> Record:
+def entity_record(entity: ClientQuotaEntity, limits: dict[str, float], *, restored: int | None = None) -> Record:
     """The record that replaces all quotas of an entity. Without limits it removes them.
 
-    `restored`: a gateway writes quotas that it knew before the topic was created again.
+    `restored`: the offset in the history of the gateway that knew these quotas before the topic was created again.
     """
     key = json.dumps(parts_of(entity), sort_keys=True).encode()
-    value = {"version": VERSION, "quotas": limits} | ({"restored": True} if restored else {})
+    value = {"version": VERSION, "quotas": limits} | ({} if restored is None else {"restored": restored})
     return key, json.dumps(value, allow_nan=False).encode() if limits else None
 
 
@@ -71,10 +75,10 @@ def claim(gateway: str) -> Record:
     return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": gateway}).encode()
 
 
-def settled(position: int | None = None) -> Record:
-    """The record after which the topic is complete. `position`: that of the gateway that filled it, see `HistoryPosition`."""
-    end: dict[str, int | None] = {"version": VERSION, "claimed_by": None}
-    return _MIGRATION, json.dumps(end if position is None else end | {"position": position}).encode()
+def settled(history: str | None = None, position: int = 0) -> Record:
+    """The record after which the topic is complete. `history` and `position`: those of the gateway that filled the topic."""
+    end = {"version": VERSION, "claimed_by": None} | ({} if history is None else {"history": history, "position": position})
+    return _MIGRATION, json.dumps(end).encode()
 
 
 class QuotaRecords:
@@ -83,8 +87,9 @@ class QuotaRecords:
     def __init__(self) -> None:
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
         self.removed: dict[ClientQuotaEntity, None] = {}
-        self.restored: set[ClientQuotaEntity] = set()
-        self.origin: int | None = None  # the position of the gateway that filled the topic
+        self.restored: dict[ClientQuotaEntity, int] = {}
+        self.history: str | None = None  # None: the history begins in this topic
+        self.origin = 0  # the highest position of the gateways that filled the topic
         self.settled = False
         self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
@@ -113,8 +118,9 @@ class QuotaRecords:
         if record.claimed_by is None:
             self.settled = True
             self.filled |= self._claim is not None
-            if record.position is not None:
-                self.origin = max(record.position, self.origin or 0)
+            if record.history is not None and self.history in (None, record.history):
+                self.history = record.history
+                self._go_on_from(record.position)
         elif self.claimant(now) is None:
             self._claim = (record.claimed_by, now)
         return None
@@ -124,7 +130,7 @@ class QuotaRecords:
             entity = checked_entity(_PARTS.validate_json(key or b"", strict=True))
             if value is None:
                 self.quotas.pop(entity, None)
-                self.restored.discard(entity)
+                self.restored.pop(entity, None)
                 if len(self.removed) < MAX_ENTITIES:
                     self.removed[entity] = None
                 self._settle_unless_claimed()
@@ -136,28 +142,58 @@ class QuotaRecords:
             return "damaged"
         if entity not in self.quotas and len(self.quotas) >= MAX_ENTITIES:
             return "too_many_entities"
+        self._settle_unless_claimed()
+        if record.restored is None:
+            self.restored.pop(entity, None)
+        elif self._overrides(entity, record.restored):
+            return None
+        else:
+            self.restored[entity] = record.restored
         self.quotas[entity] = record.quotas
         self.removed.pop(entity, None)
-        (self.restored.add if record.restored else self.restored.discard)(entity)
-        self._settle_unless_claimed()
         return None
+
+    def _overrides(self, entity: ClientQuotaEntity, position: int) -> bool:
+        """True if the topic has a later state of the entity than a gateway that was at `position`."""
+        if entity in self.removed or (entity in self.quotas and entity not in self.restored):
+            return True
+        return position < max(self.restored.get(entity, 0), self.origin)
+
+    def _go_on_from(self, position: int) -> None:
+        """Drop restored quotas that a gateway with a higher position did not know: they had been removed."""
+        self.origin = max(position, self.origin)
+        for entity in [entity for entity, restored in self.restored.items() if restored < self.origin]:
+            del self.quotas[entity], self.restored[entity]
 
     def _settle_unless_claimed(self) -> None:
         """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""
         if self._claim is None:
             self.settled = True
 
-    def with_missing(self, known: DynamicQuotas, *, newer: bool = False) -> DynamicQuotas:
-        """The quotas of the topic, and the known quotas of entities that the topic has neither set nor removed.
+    def missing(self, known: DynamicQuotas, position: int, *, newer: bool) -> DynamicQuotas:
+        """The known quotas of entities that the topic has neither set nor removed.
 
-        `newer`: `known` is newer than the quotas that another gateway restored, and replaces these as well.
+        `newer`: with those of entities that a gateway with a lower position has restored.
         """
-        missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
-        own = {entity: limits for entity, limits in self.quotas.items() if not (newer and entity in self.restored)}
-        return {**missing, **own}
+        wanted = known if newer else {entity: limits for entity, limits in known.items() if entity not in self.quotas}
+        return {entity: limits for entity, limits in wanted.items() if not self._overrides(entity, position)}
+
+    def repairs(self, put: DynamicQuotas, history: str | None, position: int) -> list[Record]:
+        """The records to publish behind the restored quotas `put` and their `settled`.
+
+        If other records override these, the others come again: compaction keeps only the last record of a key.
+        """
+        present = {**self.quotas, **self.removed}
+        late = [entity for entity, limits in put.items() if entity in present and self.quotas.get(entity) != limits]
+        records = [
+            entity_record(entity, self.quotas.get(entity, {}), restored=self.restored.get(entity, _CHANGED)) for entity in late
+        ]
+        if self.history is not None and (self.history, self.origin) != (history, position):
+            records.append(settled(self.history, self.origin))
+        return records
 
 
-def changes(before: DynamicQuotas, after: DynamicQuotas, *, restored: bool = False) -> list[Record]:
+def changes(before: DynamicQuotas, after: DynamicQuotas, *, restored: int | None = None) -> list[Record]:
     """The records that turn `before` into `after`. `restored` is that of `entity_record`."""
     entities = [entity for entity in {**before, **after} if before.get(entity) != after.get(entity)]
     return [entity_record(entity, dict(after.get(entity, {})), restored=restored) for entity in entities]

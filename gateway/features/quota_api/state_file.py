@@ -7,7 +7,7 @@ As in Kafka's protocol, null is the default entity.
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -37,10 +37,11 @@ class NotSavedError(Exception):
 class HistoryPosition:
     """The point in the history of quotas up to which a gateway knows them all.
 
-    `topic_id` in hex. `offset` counts the records of the topic and of deleted topics with its name. A new topic goes on at the
-    offset of the gateway that filled it.
+    `history` is the id of the first topic. `offset` counts the records of the topic `topic_id` and of deleted topics before it.
+    A new topic goes on at the history and offset of the gateway that filled it. Offsets of two histories can't be compared.
     """
 
+    history: str
     topic_id: str
     offset: int
 
@@ -91,6 +92,7 @@ class _State(_Saved):
 
 class _Position(_Saved):
     version: int
+    history: str
     topic_id: str
     offset: Annotated[int, Field(ge=0)]
 
@@ -132,10 +134,10 @@ class StateFile:
             saved = _Position.model_validate_json(await asyncio.to_thread(self._position.read_bytes))
         except (OSError, ValueError):
             return None
-        return HistoryPosition(saved.topic_id, saved.offset) if saved.version == VERSION else None
+        return HistoryPosition(saved.history, saved.topic_id, saved.offset) if saved.version == VERSION else None
 
     async def save_position(self, position: HistoryPosition) -> None:
-        text = json.dumps({"version": VERSION, "topic_id": position.topic_id, "offset": position.offset})
+        text = json.dumps({"version": VERSION, **asdict(position)})
         try:
             await asyncio.to_thread(replace_file, self._position, [text], durable=True)
         except OSError as error:

@@ -24,8 +24,11 @@ from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, 
 from tests.gateway.cluster.kept_topic import KeptTopic
 
 LONG = 3600.0
-ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
-RATE, OTHER = {"producer_byte_rate": 1e6}, {"producer_byte_rate": 2e6}
+FIRST = "01"
+"""The id of the first topic with the quotas."""
+
+ALICE, BOB, CAROL = ClientQuotaEntity("alice"), ClientQuotaEntity("bob"), ClientQuotaEntity("carol")
+RATE, OTHER, THIRD = {"producer_byte_rate": 1e6}, {"producer_byte_rate": 2e6}, {"producer_byte_rate": 3e6}
 
 
 class Copy:
@@ -54,6 +57,11 @@ class Copy:
     async def save_position(self, position):
         self.position = position
         self.positioned.set()
+
+
+def known(quotas, position, history=FIRST):
+    """The state file of a gateway that was at this position in the first topic."""
+    return Copy(quotas, position=HistoryPosition(history, FIRST, position))
 
 
 class Gateway:
@@ -93,10 +101,33 @@ def put(topic, *records, wakes=True):
 
 
 def table(topic):
+    return table_of(topic.records())
+
+
+def table_of(records):
     said = QuotaRecords()
-    for record in topic.records():
+    for record in records:
         assert said.receive(*record, 0.0) is None
     return said
+
+
+def compacted(topic):
+    records = topic.records()
+    last = {key: place for place, (key, _) in enumerate(records)}
+    return table_of([record for place, record in enumerate(records) if last[record[0]] == place])
+
+
+def second_topic(*records):
+    """A topic that was created again."""
+    topic = KeptTopic()
+    topic.generation = 2
+    put(topic, *records)
+    return topic
+
+
+def filled(quotas, position):
+    """The records of a gateway that fills a new topic."""
+    return [claim("peer"), *changes({}, quotas, restored=position), settled(FIRST, position)]
 
 
 @pytest.fixture(autouse=True)
@@ -329,34 +360,34 @@ async def test_unwritten_copy_is_written_later():
 async def test_newer_quotas_replace_those_that_a_peer_restored(monkeypatch, starts):
     """Two gateways were away when the topic was deleted. The one with the older quotas was first to fill the new topic."""
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
-    carol = ClientQuotaEntity("carol")
-    topic = KeptTopic()
-    fill = [claim("peer"), *changes({}, {ALICE: OTHER, BOB: OTHER, carol: RATE}, restored=True), settled(1)]
-    later = changes({}, {BOB: {"producer_byte_rate": 3e6}})
-    wanted = {ALICE: RATE, BOB: {"producer_byte_rate": 3e6}}
+    records = [*filled({ALICE: OTHER, BOB: OTHER, CAROL: RATE}, 1), *changes({}, {BOB: THIRD})]
+    wanted = {ALICE: RATE, BOB: THIRD}
     if starts:
-        put(topic, *fill, *later)
-        async with gateway(topic, Copy({ALICE: RATE, BOB: RATE}, position=HistoryPosition("00", 2))) as here:
+        topic = second_topic(*records)
+        async with gateway(topic, known({ALICE: RATE, BOB: RATE}, 2)) as here:
             await here.until_reported(wanted)
     else:
+        topic = KeptTopic()
         async with interrupted_gateway(topic) as here:
-            put(topic, *fill, *later)
+            put(topic, *records)
             await here.until_reported(wanted)
-    assert table(topic).quotas == wanted
+    assert table(topic).quotas == compacted(topic).quotas == wanted
 
 
-@pytest.mark.parametrize("known_to", [0, 1], ids=["fewer records known", "as many records known"])
-async def test_older_quotas_do_not_replace_restored_ones(known_to):
-    topic = KeptTopic()
-    put(topic, claim("peer"), *changes({}, {ALICE: OTHER}, restored=True), settled(1))
-    async with gateway(topic, Copy({ALICE: RATE, BOB: RATE}, position=HistoryPosition("00", known_to))) as here:
+@pytest.mark.parametrize(
+    ("history", "position"),
+    [(FIRST, 0), (FIRST, 1), ("ff", 9)],
+    ids=["fewer records known", "as many records known", "quotas of another cluster"],
+)
+async def test_other_quotas_do_not_replace_restored_ones(history, position):
+    topic = second_topic(*filled({ALICE: OTHER}, 1))
+    async with gateway(topic, known({ALICE: RATE, BOB: RATE}, position, history)) as here:
         await here.until_reported({ALICE: OTHER})
     assert table(topic).quotas == {ALICE: OTHER}
 
 
 async def test_restored_quotas_of_the_same_topic_are_not_replaced():
-    topic = KeptTopic()
-    put(topic, claim("peer"), *changes({}, {ALICE: OTHER}, restored=True), settled(1))
+    topic = second_topic(*filled({ALICE: OTHER}, 1))
     copy = Copy({}, position=None)
     async with gateway(topic, copy):
         await copy.positioned.wait()
@@ -365,6 +396,81 @@ async def test_restored_quotas_of_the_same_topic_are_not_replaced():
         await here.until_reported({ALICE: OTHER})
     assert copy.position.offset > 1
     assert table(topic).quotas == {ALICE: OTHER}
+
+
+async def test_running_gateway_adds_nothing_to_newer_quotas():
+    """The peer had read one change more when the topic was deleted: the removal of a quota."""
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, {}) as here:
+        topic.delete()
+        topic.exists = True
+        put(topic, *filled({ALICE: RATE}, 4))
+        while here.log._position.topic_id == FIRST:
+            await here.log._log.looked()
+    assert here.reported[-1] == {ALICE: RATE}
+    assert table(topic).quotas == {ALICE: RATE}
+
+
+async def restored_while(topic, meanwhile, copy):
+    """The quotas after a gateway has put back those of `copy`. `meanwhile` arrives between its last fetch and its records."""
+
+    def arrive(number):
+        if number == 1:
+            put(topic, *meanwhile, wakes=False)
+        return False
+
+    topic.fails = arrive
+    async with gateway(topic, copy) as here:
+        await here.log.catch_up()
+    assert here.log._known == table(topic).quotas == compacted(topic).quotas
+    return here.log._known
+
+
+@pytest.mark.parametrize("later", [{BOB: THIRD}, {}], ids=["changed", "removed"])
+async def test_restored_quota_does_not_replace_concurrent_change(later):
+    topic = second_topic(*filled({ALICE: OTHER, BOB: OTHER}, 1))
+    meanwhile = changes({BOB: OTHER}, later)
+    assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: RATE}, 2)) == {ALICE: RATE} | later
+
+
+async def test_repeated_change_does_not_replace_later_change():
+    topic = second_topic(*filled({BOB: OTHER}, 1))
+
+    def arrive(number):
+        if number in (1, 2):  # the restored quota, and the peer's first change again
+            put(topic, *changes({}, {BOB: RATE if number == 1 else THIRD}), wakes=False)
+        return False
+
+    topic.fails = arrive
+    async with gateway(topic, known({BOB: {"producer_byte_rate": 4e6}}, 2)) as here:
+        await here.log.catch_up()
+    assert topic.produced == 2
+    assert here.log._known == table(topic).quotas == {BOB: THIRD}
+
+
+async def test_newest_of_several_restored_quotas_wins():
+    topic = second_topic(*filled({ALICE: OTHER, BOB: OTHER}, 1))
+    meanwhile = filled({ALICE: OTHER, BOB: RATE, CAROL: RATE}, 2)
+    assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: OTHER}, 3)) == {ALICE: RATE, BOB: OTHER}
+
+
+async def test_older_of_several_restored_quotas_loses():
+    topic = second_topic(*filled({ALICE: OTHER, BOB: OTHER}, 1))
+    meanwhile = filled({ALICE: RATE, BOB: RATE}, 3)
+    copy = known({ALICE: OTHER, BOB: THIRD, CAROL: RATE}, 2)
+    assert await restored_while(topic, meanwhile, copy) == {ALICE: RATE, BOB: RATE}
+    assert compacted(topic).origin == 3
+
+
+async def test_first_change_of_a_new_topic_has_the_position():
+    """The gateway knows that the last quota was removed. A peer that was away at that time has not removed it yet."""
+    topic = second_topic()
+    async with gateway(topic, known({}, 5)) as here:
+        await here.log.save({}, {ALICE: RATE})
+        put(topic, *filled({BOB: RATE}, 4))
+        await here.log.catch_up()
+    assert here.log._known == table(topic).quotas == {ALICE: RATE}
 
 
 async def test_position_goes_on_in_a_new_topic():
@@ -377,5 +483,5 @@ async def test_position_goes_on_in_a_new_topic():
         topic.exists = True
         await copy.positioned.wait()
         assert here.log.whole
-    assert copy.position.topic_id != before.topic_id
+    assert copy.position.topic_id != before.topic_id == copy.position.history
     assert copy.position.offset > before.offset == 3

@@ -136,14 +136,20 @@ async def test_unreadable_file_is_refused(file):
 
 async def test_position_is_saved_beside_the_state(file):
     assert await file.load_position() is None
-    await file.save_position(HistoryPosition("0a0b", 41))
-    assert await StateFile(file.path).load_position() == HistoryPosition("0a0b", 41)
+    await file.save_position(HistoryPosition("0a", "0b", 41))
+    assert await StateFile(file.path).load_position() == HistoryPosition("0a", "0b", 41)
     assert [path.name for path in file.path.parent.iterdir()] == ["weir.state.position.json"]
     assert await file.load() == {}
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"version": 2, "topic_id": "0a", "offset": 1}', '{"version": 1, "topic_id": "0a", "offset": -1}']
+    "text",
+    [
+        "",
+        "[]",
+        '{"version": 2, "history": "0a", "topic_id": "0a", "offset": 1}',
+        '{"version": 1, "history": "0a", "topic_id": "0a", "offset": -1}',
+    ],
 )
 async def test_unusable_position_is_unknown(file, text):
     file.path.with_name("weir.state.position.json").write_text(text)
@@ -153,5 +159,5 @@ async def test_unusable_position_is_unknown(file, text):
 async def test_unwritable_position_is_reported(file):
     file.path.with_name("weir.state.position.json.new").mkdir()
     with pytest.raises(NotSavedError) as caught:
-        await file.save_position(HistoryPosition("0a", 1))
+        await file.save_position(HistoryPosition("0a", "0b", 1))
     assert "state.path" in caught.value.remedy
