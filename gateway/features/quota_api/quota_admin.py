@@ -161,6 +161,8 @@ class QuotaAdmin:
             except QuotaApiError as error:
                 wanted.fail_changes(error.code, error.message)
         changing = [each for each in found if each[1].changes and not each[0].request.validate_only]
+        if unread is None:
+            unread = await self._confirm(changing, quotas)
         if quotas != self._quotas or (unread is not None and changing):
             made += [_Changes(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
             try:
@@ -177,6 +179,15 @@ class QuotaAdmin:
         for task, wanted in found:
             task.alteration = wanted
             task.done()
+
+    async def _confirm(self, changing: list[tuple[AlterTask, Alteration]], after: DynamicQuotas) -> NotSavedError | None:
+        """Let the store keep the quotas that already have the value that was asked for."""
+        asked = {change.entity for _, wanted in changing for change in wanted.changes}
+        try:
+            await self._store.confirm([each for each in asked if self._quotas.get(each) == after.get(each)])
+        except NotSavedError as error:
+            return error
+        return None
 
     async def _take_over(self, quotas: DynamicQuotas, made: list["_Changes"]) -> None:
         """Save and apply the quotas, and log each change in `made`. Raises NotSavedError before anything has changed."""

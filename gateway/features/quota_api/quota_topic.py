@@ -7,7 +7,7 @@ overrides the copy.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gateway import clock
 from gateway.cluster.client import ClusterError
@@ -16,7 +16,7 @@ from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, QuotaCopy
-from gateway.quotas.entity import DynamicQuotas
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 SAVE_SECONDS = 15.0
 """The timeout of a change, from its first record until Weir has read the records back."""
@@ -96,12 +96,20 @@ class QuotaTopic:
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Publish the difference, and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
+        return await self._change(lambda quotas: changes(quotas, rebased(before, after, quotas)))
+
+    async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
+        """Publish the quotas of these entities as changes, unless no gateway can replace them. Raises NotSavedError."""
+        if self._table.unconfirmed(entities):
+            await self._change(lambda _: self._table.unconfirmed(entities))
+
+    async def _change(self, difference: Callable[[DynamicQuotas], list[Record]]) -> DynamicQuotas:
         topic, begun = self.topic, False
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self._read_whole()
                 # A record has all limits of its entity, and `before` may be the copy's quotas, which can be older.
-                records = changes(self._table.quotas, rebased(before, after, self._table.quotas))
+                records = difference(self._table.quotas)
                 if not self._table.settled:
                     records.append(settled(*self._history()))
                 begun = True

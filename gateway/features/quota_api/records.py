@@ -16,6 +16,7 @@ those behind it. Of the restored records, those of the highest position are in e
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -177,6 +178,11 @@ class QuotaRecords:
         """
         wanted = known if newer else {entity: limits for entity, limits in known.items() if entity not in self.quotas}
         return {entity: limits for entity, limits in wanted.items() if not self._overrides(entity, position)}
+
+    def unconfirmed(self, entities: Iterable[ClientQuotaEntity]) -> list[Record]:
+        """The records that make the state of these entities a later change, if a newer gateway may replace it."""
+        restored = [each for each in entities if self.history is not None and not self._overrides(each, _CHANGED)]
+        return [entity_record(entity, self.quotas.get(entity, {})) for entity in restored]
 
     def repairs(self, put: DynamicQuotas, history: str | None, position: int) -> list[Record]:
         """The records to publish behind the restored quotas `put` and their `settled`.

@@ -7,6 +7,7 @@ As in Kafka's protocol, null is the default entity.
 
 import asyncio
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -18,7 +19,7 @@ from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.rules import parts_of, without_topics
 from gateway.files.file_lock import FileLock
 from gateway.files.whole_file import replace_file
-from gateway.quotas.entity import DynamicQuotas
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION = 1
 
@@ -55,6 +56,10 @@ class QuotaStore(Protocol):
 
     async def catch_up(self) -> None:
         """Read every change that another gateway has answered until now. Raises NotSavedError."""
+        ...
+
+    async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
+        """Keep the quotas of these entities, although a request for them changes nothing. Raises NotSavedError."""
         ...
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
@@ -115,6 +120,9 @@ class StateFile:
         return await asyncio.to_thread(self._load)
 
     async def catch_up(self) -> None:
+        """Returns at once, because no other gateway writes the file."""
+
+    async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
         """Returns at once, because no other gateway writes the file."""
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:

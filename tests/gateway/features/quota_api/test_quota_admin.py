@@ -41,6 +41,9 @@ class MemoryStore:
     async def catch_up(self):
         pass
 
+    async def confirm(self, entities):
+        pass
+
     async def save(self, before, after):
         await self.gate.wait()
         if self.error is not None:

@@ -434,6 +434,22 @@ async def test_restored_quota_does_not_replace_concurrent_change(later):
     assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: RATE}, 2)) == {ALICE: RATE} | later
 
 
+@pytest.mark.parametrize("wanted", [RATE, {"producer_byte_rate": None}], ids=["set", "removed"])
+async def test_confirmed_quota_without_difference_is_kept(wanted):
+    """The gateway that filled the new topic confirms a change that it needs not make. A peer with newer quotas comes later."""
+    quotas = {ALICE: RATE} if wanted is RATE else {}
+    topic = second_topic(*filled(quotas, 1))
+
+    async def read(store):
+        await store._whole.wait()
+
+    code, _ = await asked(topic, read, wanted)
+    assert code == 0
+    async with gateway(topic, known({ALICE: OTHER}, 2)) as here:
+        await here.log.catch_up()
+    assert here.log._known == table(topic).quotas == quotas
+
+
 async def test_repeated_change_does_not_replace_later_change():
     topic = second_topic(*filled({BOB: OTHER}, 1))
 
