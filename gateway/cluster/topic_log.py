@@ -151,17 +151,17 @@ class TopicLog:
         finally:
             await self._reading.close()
 
-    async def publish(self, records: Iterable[Record], *, look: bool = False) -> Written:
+    async def publish(self, records: Iterable[Record], *, look: bool = False, known_topic: bool = False) -> Written:
         """Append records with acks=all. Returns their offsets for `read_up_to`.
 
         With `look`, Weir first checks the topic's id, because this version of Produce has no topic ids. Raises ClusterError;
-        the brokers may have appended some of the records then.
+        the brokers may have appended some of the records then. With `known_topic`, the topic must be the one that Weir reads.
         """
         records = list(records)
         if look:
             self._write_leaders = None
         try:
-            written = await self._twice(lambda: self._publish(records))
+            written = await self._twice(lambda: self._publish(records, known_topic=known_topic))
         except ClusterError as error:
             self._write_leaders = None
             self.status.publication_errors_total += 1
@@ -235,8 +235,7 @@ class TopicLog:
 
     async def _fetch_from(self, leader: int, partitions: list[int], wait_ms: int) -> None:
         wanted = [(partition, self._positions[partition], _FETCH_BYTES) for partition in partitions]
-        request = FetchRequest(wait_ms, 1, _FETCH_BYTES, 0, [(self.spec.name, wanted)])
-        response = await self._reading.ask(leader, request)
+        response = await self._reading.ask(leader, FetchRequest(wait_ms, 1, _FETCH_BYTES, 0, [(self.spec.name, wanted)]))
         with answer_of("Fetch"):
             for _, answers in response.topics:
                 for partition, code, high_watermark, *_, records in answers:
@@ -250,8 +249,7 @@ class TopicLog:
         self.status.behind = sum(self._behind.values())
 
     async def _offset(self, client: OwnClient, leader: int, partition: int, which: int) -> int:
-        request = OffsetRequest(-1, 0, [(self.spec.name, [(partition, which)])])
-        response = await client.ask(leader, request)
+        response = await client.ask(leader, OffsetRequest(-1, 0, [(self.spec.name, [(partition, which)])]))
         with answer_of("ListOffsets"):
             ((_, ((_, code, *_, offset),)),) = response.topics
             check_error(code, f"{self.spec.name}-{partition}")
@@ -329,18 +327,19 @@ class TopicLog:
             ends[partition] = await self._offset(self._writing, leader, partition, _LATEST)
         return Written(topic.topic_id, ends)
 
-    async def _publish(self, records: list[Record]) -> Written:
+    async def _publish(self, records: list[Record], *, known_topic: bool) -> Written:
         topic = await self._write_look()
-        leaders = topic.leaders
+        if known_topic and topic.topic_id != self._topic_id:
+            raise ClusterError(f"{self.spec.name} has been created again")
         by_partition: dict[int, list[Record]] = {}
         for record in records:
-            partition = (murmur2(record[0] or b"") & 0x7FFFFFFF) % len(leaders)
+            partition = (murmur2(record[0] or b"") & 0x7FFFFFFF) % len(topic.leaders)
             by_partition.setdefault(partition, []).append(record)
         ends = {}
         for partition, some in by_partition.items():
             for batch, count in batches_of(some):
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
-                response = await self._writing.ask(leaders[partition], request)
+                response = await self._writing.ask(topic.leaders[partition], request)
                 with answer_of("Produce"):
                     ((_, ((_, code, first, *_),)),) = response.topics
                     check_error(code, f"{self.spec.name}-{partition}")
@@ -388,8 +387,7 @@ class TopicLog:
         if self._checked_policy:
             return
         self._checked_policy = True
-        request = DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, ["cleanup.policy"])])
-        response = await self._reading.ask_any(request)
+        response = await self._reading.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, ["cleanup.policy"])]))
         with answer_of("DescribeConfigs"):
             wrong = [
                 value for code, _, _, _, entries in response.resources if code == 0

@@ -209,8 +209,9 @@ class QuotaTopic:
         put = self._table.missing(self._known, offset, newer=newer)
         if put or newer or not self._table.filled:
             async with asyncio.timeout(SAVE_SECONDS):
-                await self._publish([*changes({}, put, restored=offset), *end, settled(history, offset)])
-                await self._publish(self._table.repairs(put, history, offset))
+                # In a newer topic, `settled` would hide the quotas that only this topic has.
+                await self._publish([*changes({}, put, restored=offset), *end, settled(history, offset)], known_topic=True)
+                await self._publish(self._table.repairs(put, history, offset), known_topic=True)
         if put:
             _log.info("%d entities' quotas were put into topic %s", len(put), self.topic)
 
@@ -223,10 +224,10 @@ class QuotaTopic:
             raise ClusterError(self._log.status.reader.problem)
         await self._whole.wait()
 
-    async def _publish(self, records: list[Record]) -> None:
+    async def _publish(self, records: list[Record], *, known_topic: bool = False) -> None:
         """Publish the records and wait until Weir has read them back."""
         if records:
-            await self._log.read_up_to(await self._log.publish(records, look=True))
+            await self._log.read_up_to(await self._log.publish(records, look=True, known_topic=known_topic))
 
     def _take_over(self) -> None:
         """Report the quotas of the topic to `on_change`, and wake the copy."""

@@ -434,6 +434,28 @@ async def test_restored_quota_does_not_replace_concurrent_change(later):
     assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: RATE}, 2)) == {ALICE: RATE} | later
 
 
+async def test_restored_quotas_enter_no_newer_topic(monkeypatch):
+    """The quotas to restore lack those that the topic has, and the topic is deleted before they are published."""
+    topic, missing = KeptTopic(), QuotaRecords.missing
+
+    def late(*args, **kwargs):
+        found = missing(*args, **kwargs)
+        if topic.generation == 2:
+            topic.delete()
+            topic.exists = True
+        return found
+
+    monkeypatch.setattr(QuotaRecords, "missing", late)
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, {}) as here:
+        topic.delete()
+        topic.exists = True
+        put(topic, *changes({}, {BOB: OTHER}))
+        while topic.generation == 2 or not here.log.whole:
+            await here.log._log.looked()
+    assert table(topic).quotas == {ALICE: RATE, BOB: RATE}
+
+
 @pytest.mark.parametrize("wanted", [RATE, {"producer_byte_rate": None}], ids=["set", "removed"])
 async def test_confirmed_quota_without_difference_is_kept(wanted):
     """The gateway that filled the new topic confirms a change that it needs not make. A peer with newer quotas comes later."""
