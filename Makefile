@@ -9,7 +9,7 @@ SHELL := bash
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
-LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/vulture && $(BIN)/python .ci/check-language @.ci/plain-english
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/vulture && $(BIN)/python .ci/check-language @.ci/plain-english && $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_modules.py
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
@@ -63,7 +63,7 @@ mutants: $(STAMPS)/venv ## plant small defects into quotas, framing and states, 
 	@nice -n 19 $(BIN)/python -m loadtest.mutation_testing --part $(or $(PART),0.1) --seed $(or $(SEED),0)
 	@$(BIN)/python -m loadtest.mutation_testing --part $(or $(PART),0.1) --seed $(or $(SEED),0) --survivors
 
-lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture and the check for plain English
+lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture, and the checks of sentences and of modules
 	$(LINT)
 
 docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/site, without access to the network after the first time

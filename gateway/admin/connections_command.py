@@ -71,7 +71,8 @@ def _run(options: argparse.Namespace) -> int:
     # Here, so that other commands start without them.
     import aiohttp
 
-    from gateway.admin.connection_list import ConnectionQuery, QueryError
+    from gateway.admin.connection_list import ConnectionQuery
+    from gateway.admin.query import QueryError
     from gateway.admin.table import ADMIN_TIMEOUT, AdminUnreachableError, ask, stdout_console
 
     query = query_of(options)

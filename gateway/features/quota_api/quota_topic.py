@@ -78,8 +78,8 @@ class QuotaTopic:
 
     async def load(self) -> DynamicQuotas:
         """The copy's quotas. Raises ConfigError if the copy can't be read."""
-        self._position = self._copied_position = await self._copy.load_position()
         self._known = self._copied = await self._copy.load()
+        self._position = self._copied_position = await self._copy.load_position(self._known)
         self._puts_back_from = clock.monotonic() + CLAIM_SECONDS  # a copy may be older than a running gateway's quotas
         return self._known
 
@@ -249,7 +249,7 @@ class QuotaTopic:
                 if known != self._copied:
                     self._copied = await self._copy.save(self._copied, known)
                 if position is not None and position != self._copied_position:
-                    await self._copy.save_position(position)
+                    await self._copy.save_position(position, known)
                     self._copied_position = position
                 failing = False
             except NotSavedError as error:

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -70,12 +71,12 @@ class QuotaStore(Protocol):
 class QuotaCopy(QuotaStore, Protocol):
     """Stores the quotas of a topic, and the position up to which they were read."""
 
-    async def load_position(self) -> HistoryPosition | None:
-        """None if it is unknown."""
+    async def load_position(self, quotas: DynamicQuotas) -> HistoryPosition | None:
+        """The position of the loaded quotas, None if it is unknown."""
         ...
 
-    async def save_position(self, position: HistoryPosition) -> None:
-        """Called after `save`. Raises NotSavedError."""
+    async def save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
+        """Called after these quotas are saved. Raises NotSavedError."""
         ...
 
 
@@ -100,6 +101,7 @@ class _Position(_Saved):
     history: str
     topic_id: str
     offset: Annotated[int, Field(ge=0)]
+    quotas: str  # their digest
 
 
 class StateFile:
@@ -136,16 +138,18 @@ class StateFile:
             raise _unwritable(error) from error
         return after
 
-    async def load_position(self) -> HistoryPosition | None:
+    async def load_position(self, quotas: DynamicQuotas) -> HistoryPosition | None:
         """None without a usable file: Weir then follows the topic, as it does for a file of Weir 0.1."""
         try:
             saved = _Position.model_validate_json(await asyncio.to_thread(self._position.read_bytes))
         except (OSError, ValueError):
             return None
-        return HistoryPosition(saved.history, saved.topic_id, saved.offset) if saved.version == VERSION else None
+        # Weir was killed after it had saved later quotas, and before their position: they are at least one record later.
+        late = saved.quotas != _digest(quotas)
+        return HistoryPosition(saved.history, saved.topic_id, saved.offset + late) if saved.version == VERSION else None
 
-    async def save_position(self, position: HistoryPosition) -> None:
-        text = json.dumps({"version": VERSION, **asdict(position)})
+    async def save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
+        text = _Position(version=VERSION, **asdict(position), quotas=_digest(quotas)).model_dump_json()
         try:
             await asyncio.to_thread(replace_file, self._position, [text], durable=True)
         except OSError as error:
@@ -188,6 +192,11 @@ class StateFile:
     def _write(path: Path, quotas: DynamicQuotas) -> None:
         rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
         replace_file(path, [json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)], durable=True)
+
+
+def _digest(quotas: DynamicQuotas) -> str:
+    rows = sorted(json.dumps([parts_of(entity), dict(limits)], sort_keys=True) for entity, limits in quotas.items())
+    return blake2b("\n".join(rows).encode(), digest_size=16).hexdigest()
 
 
 def _unwritable(error: OSError) -> NotSavedError:

@@ -24,7 +24,8 @@ def check(data: bytes) -> None:
     for key, value in changes({}, table.quotas):
         assert again.receive(key, value, now) is None
     assert again.quotas == table.quotas
-    table.with_missing(again.quotas)
+    put = table.missing(again.quotas, 1, newer=True)
+    table.repairs(put, table.history, 1)
     str(list(table.quotas)).encode()
 
 

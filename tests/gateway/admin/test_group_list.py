@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.admin.connection_list import QueryError
 from gateway.admin.group_list import GroupQuery
+from gateway.admin.query import QueryError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.features.groups.feature import Groups

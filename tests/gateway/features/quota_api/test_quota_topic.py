@@ -51,10 +51,10 @@ class Copy:
         self.saved.set()
         return after
 
-    async def load_position(self):
+    async def load_position(self, quotas):
         return self.position
 
-    async def save_position(self, position):
+    async def save_position(self, position, quotas):
         self.position = position
         self.positioned.set()
 

@@ -57,8 +57,15 @@ def test_change_keeps_concurrent_changes_of_others():
 def test_missing_quotas_are_those_without_a_record():
     table = heard(entity_record(ALICE, RATE), entity_record(BOB, {}))
     other = ClientQuotaEntity("carol")
-    assert table.with_missing({ALICE: {"a": 1.0}, BOB: RATE, other: RATE}) == {ALICE: RATE, other: RATE}
-    assert heard(entity_record(BOB, {}), entity_record(BOB, RATE)).with_missing({}) == {BOB: RATE}
+    assert table.missing({ALICE: {"a": 1.0}, BOB: RATE, other: RATE}, 0, newer=False) == {other: RATE}
+    assert table.missing({ALICE: {"a": 1.0}, BOB: RATE, other: RATE}, 9, newer=True) == {other: RATE}
+
+
+def test_newer_quotas_replace_restored_ones():
+    table = heard(entity_record(ALICE, RATE, restored=4), entity_record(BOB, RATE, restored=4), entity_record(BOB, {"b": 2.0}))
+    known = {ALICE: {"a": 1.0}, BOB: {"a": 1.0}}
+    assert table.missing(known, 5, newer=True) == {ALICE: {"a": 1.0}}
+    assert table.missing(known, 3, newer=True) == {}
 
 
 def test_record_matches_its_documentation():
