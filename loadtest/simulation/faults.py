@@ -35,6 +35,7 @@ class Faults:
         self._reloads = 0
         self._full = dict.fromkeys([broker.node for broker in own.cluster.brokers], _EMPTY)
         self._healed = False
+        self._ended = False
         self._effects: dict[str, Callable[[Fault], None]] = {
             "cut_clients": self._cut_clients,
             "cut_brokers": self._cut_brokers,
@@ -57,6 +58,10 @@ class Faults:
     def schedule(self, begin: float) -> None:
         for fault in self._plan.faults:
             self._network.at(begin + fault.at, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
+
+    def end(self) -> None:
+        """Start no gateway any more."""
+        self._ended = True
 
     def heal(self) -> None:
         """Start everything that is down, and let the network be whole."""
@@ -183,7 +188,7 @@ class Faults:
 
     def _start(self, host: GatewayHost) -> None:
         """Start it once the last process has ended."""
-        if self._healed and host.running is None:
+        if self._ended:
             return
         if host.running is not None:
             if host.running.terminated_at is not None:

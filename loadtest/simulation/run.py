@@ -125,6 +125,7 @@ class Run:
         await self._wait_for_answers()
         if self._cluster.alterations:
             await self._wait_for_quotas()
+        faults.end()
         await self._drain()
         self._final_checks()
 

@@ -60,7 +60,7 @@ class QuotaTopic:
         self._known: DynamicQuotas = {}
         self._position: HistoryPosition | None = None  # that of `_known`
         self._copied_position: HistoryPosition | None = None
-        self._dirty = False
+        self._dirty = True  # an empty topic has a position as well
         self._to_put_back = False
         self._puts_back_from = 0.0  # monotonic seconds
         self._whole = asyncio.Event()
@@ -143,6 +143,8 @@ class QuotaTopic:
         """Called each time the reader has reached the end of the topic."""
         if self._is_comparable():
             self._to_put_back = self._knows_more()
+        elif self._position is not None and self._position.topic_id != self._topic_id() and not self._table.concluded:
+            self._to_put_back = True  # a gateway was killed before it could put back more than one change
         if self._waits_for_peers():
             return
         if not self._table.settled and self._known:
@@ -276,7 +278,7 @@ class QuotaTopic:
         """Start to fill a recreated topic with the known quotas."""
         self._table = QuotaRecords()
         self._table.skipped = self._skipped
-        self._to_put_back = True
+        self._to_put_back = self._dirty = True
         # After an interruption, this gateway may lack the last changes.
         self._puts_back_from = clock.monotonic() + (CLAIM_SECONDS if self._log.status.interrupted else 0.0)
         self._whole.clear()

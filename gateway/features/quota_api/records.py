@@ -92,6 +92,7 @@ class QuotaRecords:
         self.history: str | None = None  # None: the history begins in this topic
         self.origin = 0  # the highest position of the gateways that filled the topic
         self.settled = False
+        self.concluded = False  # by a record, not only by the first change
         self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
         self._claim: tuple[str, float] | None = None
@@ -117,7 +118,7 @@ class QuotaRecords:
         if record.version != VERSION:
             return "version"
         if record.claimed_by is None:
-            self.settled = True
+            self.settled = self.concluded = True
             self.filled |= self._claim is not None
             if record.history is not None and self.history in (None, record.history):
                 self.history = record.history

@@ -523,3 +523,20 @@ async def test_position_goes_on_in_a_new_topic():
         assert here.log.whole
     assert copy.position.topic_id != before.topic_id == copy.position.history
     assert copy.position.offset > before.offset == 3
+
+
+async def test_empty_topic_has_a_position():
+    topic, copy = KeptTopic(), Copy({})
+    async with gateway(topic, copy):
+        await copy.positioned.wait()
+    assert (copy.position.offset, copy.position.history) == (0, copy.position.topic_id)
+
+
+@pytest.mark.parametrize("concluded", [False, True], ids=["a change only", "a settled record"])
+async def test_starting_gateway_completes_topic_with_a_change_only(concluded):
+    """The gateway that was to put back the other quotas was killed after the first change in the new topic."""
+    topic = second_topic(*changes({}, {ALICE: OTHER}), *([settled()] if concluded else []))
+    wanted = {ALICE: OTHER} if concluded else {ALICE: OTHER, BOB: RATE}
+    async with gateway(topic, known({ALICE: RATE, BOB: RATE}, 3)) as here:
+        await here.until_reported(wanted)
+    assert table(topic).quotas == wanted
