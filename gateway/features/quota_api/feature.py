@@ -67,6 +67,8 @@ class QuotaApi(Feature[QuotaAdmins]):
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        if self._topic is not None:
+            await self._topic.stop()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:

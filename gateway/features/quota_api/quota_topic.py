@@ -8,6 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from gateway import clock
 from gateway.cluster.client import ClusterError
@@ -135,6 +136,12 @@ class QuotaTopic:
         finally:
             await self._log.close()
 
+    async def stop(self) -> None:
+        """Save the copy for the last time: `run` may have been cancelled just after a change."""
+        if self._writes_copy:
+            with suppress(NotSavedError):  # already logged, or the topic has the change as well
+                await self._save_copy()
+
     def report(self) -> QuotaTopicReport:
         status = self._log.status
         return QuotaTopicReport(status, len(self._known), {**dict.fromkeys(SKIPPED, 0), **self._skipped, **status.skipped})
@@ -247,12 +254,7 @@ class QuotaTopic:
             await self._to_copy.wait()
             self._to_copy.clear()
             try:
-                known, position = self._known, self._position
-                if known != self._copied:
-                    self._copied = await self._copy.save(self._copied, known)
-                if position is not None and position != self._copied_position:
-                    await self._copy.save_position(position, known)
-                    self._copied_position = position
+                await self._save_copy()
                 failing = False
             except NotSavedError as error:
                 if not failing:
@@ -260,6 +262,14 @@ class QuotaTopic:
                 failing = True
                 await asyncio.sleep(RETRY_SECONDS)
                 self._to_copy.set()
+
+    async def _save_copy(self) -> None:
+        known, position = self._known, self._position
+        if known != self._copied:
+            self._copied = await self._copy.save(self._copied, known)
+        if position is not None and position != self._copied_position:
+            await self._copy.save_position(position, known)
+            self._copied_position = position
 
     def _on_record(self, key: bytes | None, value: bytes | None) -> None:
         reason = self._table.receive(key, value, clock.monotonic())

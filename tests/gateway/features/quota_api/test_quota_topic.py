@@ -540,3 +540,17 @@ async def test_starting_gateway_completes_topic_with_a_change_only(concluded):
     async with gateway(topic, known({ALICE: RATE, BOB: RATE}, 3)) as here:
         await here.until_reported(wanted)
     assert table(topic).quotas == wanted
+
+
+async def test_last_change_is_in_the_copy_of_a_gateway_that_ends():
+    topic, copy = KeptTopic(), Copy({})
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+    async with gateway(topic, copy) as here:
+        await copy.positioned.wait()
+        copy.failing = 1_000
+        await here.log.save({ALICE: RATE}, {ALICE: OTHER})
+    assert copy.quotas == {ALICE: RATE}
+    copy.failing = 0
+    await here.log.stop()
+    assert copy.quotas == {ALICE: OTHER}
+    assert copy.position.offset == 3
