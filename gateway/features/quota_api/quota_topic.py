@@ -55,6 +55,7 @@ class QuotaTopic:
         self._copied: DynamicQuotas = {}
         self._writes_copy = writes_copy
         self._to_copy = asyncio.Event()
+        self._saving = asyncio.Lock()
         self._gateway = secrets.token_hex(_ID_BYTES)
         self._table = QuotaRecords()
         self._skipped = self._table.skipped
@@ -150,7 +151,7 @@ class QuotaTopic:
         """Called each time the reader has reached the end of the topic."""
         if self._is_comparable():
             self._to_put_back = self._knows_more()
-        elif self._position is not None and self._position.topic_id != self._topic_id() and not self._table.concluded:
+        elif self._knows_earlier_topic() and not self._table.concluded:
             self._to_put_back = True  # a gateway was killed before it could put back more than one change
         if self._waits_for_peers():
             return
@@ -175,10 +176,13 @@ class QuotaTopic:
             self._to_put_back = False
         return early and (self._to_put_back or (not self._table.settled and bool(self._known)))
 
+    def _knows_earlier_topic(self) -> bool:
+        """True if the known quotas are those of a topic that was deleted."""
+        return self._position is not None and self._position.topic_id != self._topic_id()
+
     def _is_comparable(self) -> bool:
         """True if a gateway has filled a new topic that goes on with the history of the known quotas."""
-        at = self._position
-        return at is not None and at.history == self._table.history and at.topic_id != self._topic_id()
+        return self._knows_earlier_topic() and self._history()[0] == self._table.history
 
     def _knows_more(self) -> bool:
         """True if the known quotas are newer than those by which another gateway filled a new topic."""
@@ -254,7 +258,8 @@ class QuotaTopic:
             await self._to_copy.wait()
             self._to_copy.clear()
             try:
-                await self._save_copy()
+                # A cancelled task would leave a thread that still writes, beside that of `stop`.
+                await asyncio.shield(self._save_copy())
                 failing = False
             except NotSavedError as error:
                 if not failing:
@@ -264,12 +269,13 @@ class QuotaTopic:
                 self._to_copy.set()
 
     async def _save_copy(self) -> None:
-        known, position = self._known, self._position
-        if known != self._copied:
-            self._copied = await self._copy.save(self._copied, known)
-        if position is not None and position != self._copied_position:
-            await self._copy.save_position(position, known)
-            self._copied_position = position
+        async with self._saving:
+            known, position = self._known, self._position
+            if known != self._copied:
+                self._copied = await self._copy.save(self._copied, known)
+            if position is not None and position != self._copied_position:
+                await self._copy.save_position(position, known)
+                self._copied_position = position
 
     def _on_record(self, key: bytes | None, value: bytes | None) -> None:
         reason = self._table.receive(key, value, clock.monotonic())

@@ -554,3 +554,28 @@ async def test_last_change_is_in_the_copy_of_a_gateway_that_ends():
     await here.log.stop()
     assert copy.quotas == {ALICE: OTHER}
     assert copy.position.offset == 3
+
+
+async def test_gateway_that_ends_waits_for_a_copy_under_way():
+    """A thread goes on to write after its task was cancelled, so a second one would write the same file."""
+    topic, copy, under_way, may_end = KeptTopic(), Copy({}), asyncio.Event(), asyncio.Event()
+    save, active = copy.save, []
+
+    async def slow_save(before, after):
+        active.append(after)
+        assert len(active) == 1
+        under_way.set()
+        await may_end.wait()
+        active.pop()
+        return await save(before, after)
+
+    copy.save = slow_save
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+    async with gateway(topic, copy) as here:
+        await under_way.wait()
+    ended = asyncio.create_task(here.log.stop())
+    await asyncio.sleep(0)
+    may_end.set()
+    await ended
+    assert copy.quotas == {ALICE: RATE}
+    assert copy.position is not None
