@@ -22,7 +22,7 @@ def unreachable(error: Exception) -> tuple[str, str]:
             return f"the host name {error.host} is unknown", remedy
         return f"the host name {error.host} can't be looked up: {cause.strerror}", remedy
     if isinstance(cause, ssl.SSLError):
-        return f"TLS fails: {cause.strerror or cause}", "write http:// in --admin for Weir's own admin port, which has no TLS"
+        return f"TLS fails: {cause.strerror or cause}", "write http:// in --admin: Weir's own admin port has no TLS"
     if cause.errno is not None and cause.errno > 0:
         return os.strerror(cause.errno), _REMEDY
     return str(error), _REMEDY

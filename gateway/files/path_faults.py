@@ -29,7 +29,7 @@ def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:
     try:
         mode = path.stat().st_mode
     except NotADirectoryError:
-        return f"lies below {_file_above(path)}, which is a file and not a folder", _BELOW_A_FILE
+        return f"lies below {_file_above(path)}, and that is a file, not a folder", _BELOW_A_FILE
     except ValueError:
         return "holds a NUL character", remedy
     except OSError as error:

@@ -20,7 +20,8 @@ CAPACITIES: Final = (1_000_000, 1_500_000)
 TOPIC_TOTALS: Final = (100_000, 200_000)
 MEMBER_RATES: Final = (1, 2)
 USERS: Final = ("alice", "bob")
-_WRONG: Final = 1 / 3
+_WRONG_PART: Final = 1 / 3
+"""The part of the clients behind a balancer that have a wrong header."""
 _CALM: Final = 0.6
 """The part of the runs with greedy clients that has no faults: only those show that quotas are shared well."""
 
@@ -85,7 +86,7 @@ def _users(plan: Plan, choose: random.Random) -> Plan:
 
 def _balanced(plan: Plan, choose: random.Random) -> Plan:
     """Clients behind a balancer. A third of them send a wrong PROXY header, or none, each time."""
-    kinds = [choose.choice(WRONG if choose.random() < _WRONG else GOOD) for _ in plan.clients]
+    kinds = [choose.choice(WRONG if choose.random() < _WRONG_PART else GOOD) for _ in plan.clients]
     return replace(plan, clients=tuple(replace(each, header=kind) for each, kind in zip(plan.clients, kinds, strict=True)))
 
 

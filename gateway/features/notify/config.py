@@ -22,7 +22,7 @@ _DEFAULT: Final = "<default>"
 
 
 def _url_fault(text: str) -> str | None:
-    """The reason why a text is not the address of a webhook. It shows nothing of the text, which may hold a secret."""
+    """The reason why a text is not the address of a webhook. It shows nothing of the text: that may be a secret."""
     if not text.isprintable() or " " in text:
         return "it holds a space, a line break or a control character"
     try:
@@ -125,7 +125,7 @@ class NotifyTargetConfig(Section):
         path = directory / (self.url_file or "")
         text = read_secret(path, "address").strip()
         if (fault := _url_fault(text)) is not None:
-            raise UnusableSecretError(f"names {path}, which does not hold an HTTP address: {fault}", one_line_remedy("address"))
+            raise UnusableSecretError(f"names {path}, and this file has no HTTP address: {fault}", one_line_remedy("address"))
         return text
 
 

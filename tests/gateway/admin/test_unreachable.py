@@ -46,4 +46,4 @@ def test_tls_to_a_port_without_it_has_a_remedy(capsys) -> None:
         assert main(["quotas", "--once", "--admin", f"https://127.0.0.1:{port}"]) == 1
     error = capsys.readouterr().err
     assert "can't be reached: TLS fails: " in error
-    assert "write http:// in --admin for Weir's own admin port, which has no TLS" in error
+    assert "write http:// in --admin: Weir's own admin port has no TLS" in error

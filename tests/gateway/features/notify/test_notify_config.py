@@ -92,7 +92,7 @@ def test_file_without_an_address_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "webhook.url").write_text("s3cret\n")
     (found,) = problems(text, tmp_path)
     assert found == (
-        f"notify.targets[0].url_file: names {tmp_path}/webhook.url, which does not hold an HTTP address:"
+        f"notify.targets[0].url_file: names {tmp_path}/webhook.url, and this file has no HTTP address:"
         " it does not begin with http:// or https:// (line 6)"
         " — write the address to it as one line"
     )
