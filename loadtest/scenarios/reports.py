@@ -1,7 +1,8 @@
 """Measures the speed of reports beside DuckDB: `python -m loadtest.scenarios.reports`.
 
-It reads 30 million events, their first day alone, one more hour, and a ledger of 100 events. The folder `--results` gets
-`reports.{json,md}`. CPU seconds are those of all processes together, so they mean something on a machine with other load too.
+It reads 30 million events, their first day alone, one more hour, hours that arrive while a process stays, and a ledger of
+100 events. The folder `--results` gets `reports.{json,md}`. CPU seconds are those of all processes together, so they mean
+something on a machine with other load too.
 """
 
 import argparse
@@ -12,75 +13,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from loadtest.scenarios.process_costs import Cost, measured
+from loadtest.scenarios.staying_report import StayingReport
 from loadtest.testkit.paths import RESULTS
 
 START = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
-_TICK = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a command and its child processes: wall-clock `seconds`, `cpu_seconds`, and peak memory (MiB)."""
-
-    seconds: float
-    cpu_seconds: float
-    peak_mib: int
-    said: Sequence[str]
-
-
-def measured(command: Sequence[str]) -> Cost:
-    """Run a command and sample its processes twice a second. Raises `CalledProcessError`."""
-    began = time.monotonic()
-    cpu: dict[int, float] = {}
-    peak = 0
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    ended = threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not ended.wait(0.5):
-            seen = _family(process.pid)
-            cpu.update({pid: seconds for pid, (seconds, _) in seen.items()})
-            peak = max(peak, sum(size for _, size in seen.values()))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    out, said = process.communicate()
-    seconds = time.monotonic() - began
-    ended.set()
-    watcher.join()
-    if process.returncode:
-        print(out, said, file=sys.stderr)
-        raise subprocess.CalledProcessError(process.returncode, list(command))
-    return Cost(seconds, sum(cpu.values()), peak >> 20, [line for line in said.splitlines() if " s  " in line])
-
-
-def _family(ancestor: int) -> Mapping[int, tuple[float, int]]:
-    """CPU seconds and resident bytes of a process and its descendants."""
-    parents: dict[int, int] = {}
-    stats: dict[int, tuple[float, int]] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            values = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has ended
-        pid = int(entry.name)
-        parents[pid] = int(values[1])
-        stats[pid] = ((int(values[11]) + int(values[12])) / _TICK, int(values[21]) * _PAGE)
-    family = {ancestor}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return {pid: stats[pid] for pid in family if pid in stats}
+_STAYING_HOURS = 5
+"""The hours that arrive one after the other while `weir report --every` runs."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +86,22 @@ def _steps(work: Path, options: argparse.Namespace) -> Iterator[Step]:
     if options.hours > 24:
         yield step("first run, first day only", options.events * 24 // options.hours, "report-day", days=1, beside=True)
     hour = options.events // options.hours
-    _generate(ledger, hour, 1, options.entities, START + dt.timedelta(hours=options.hours))
+    _generate(ledger, hour, 1, options.entities, _begin(options.hours))
     yield step("one more hour", hour, "report")
+    later = [work / f"ledger-{number}" for number in range(1, _STAYING_HOURS + 1)]
+    for number, folder in enumerate(later, options.hours + 1):
+        _generate(folder, hour, 1, options.entities, _begin(number))
+    staying = StayingReport([*_WEIR, "--out", str(work / "report"), "--memory", options.memory], ledger)
+    for number, cost in enumerate(staying.costs(later), 1):
+        made = Step(f"one more hour, `--every`, run {number}", hour, cost)
+        print("\n".join(_rows(made)), flush=True)
+        yield made
     _generate(work / "ledger-small", 100, 1, 20, START)
     yield step("100 events", 100, "report-small", ledger=work / "ledger-small")
+
+
+def _begin(hours: int) -> dt.datetime:
+    return START + dt.timedelta(hours=hours)
 
 
 _WEIR = (sys.executable, "-m", "gateway", "report")

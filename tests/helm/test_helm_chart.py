@@ -362,6 +362,20 @@ class TestRendered:
             assert options.events.startswith(mounts)
             assert options.out.startswith(mounts)
 
+    def test_report_that_stays_is_a_deployment_of_one_pod(self) -> None:
+        switches = "report.cronJob.enabled=false,report.deployment.enabled=true,report.deployment.every=15m"
+        objects = render("--values", CHART / "ci" / "report-from-kafka-values.yaml", "--set", switches)
+        assert "CronJob" not in {found["kind"] for found in objects}
+        deployment = one(objects, "Deployment", "weir-report")["spec"]
+        assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+        template = deployment["template"]
+        assert deployment["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert template["spec"]["restartPolicy"] == "Always"
+        options = _parser().parse_args(template["spec"]["containers"][0]["args"][1:])
+        assert options.every == 900
+        claim = template["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
+        one(objects, "PersistentVolumeClaim", claim)
+
     def test_agent_finds_broker_id_and_volumes(self, tmp_path: Path) -> None:
         """Run the agent's script with a `weir` that prints its arguments."""
         pod = one(render("--values", CHART / "ci" / "everything-values.yaml"), "DaemonSet", "weir-volume-agent")["spec"]
@@ -408,6 +422,9 @@ class TestRendered:
         ("setting", "message"),
         [
             ("report.cronJob.enabled=true", "enable ledgerVolume, or give report.kafka.bootstrapServers"),
+            ("report.deployment.enabled=true", "report.deployment needs a ledger: enable ledgerVolume"),
+            ("report.deployment.enabled=true,report.cronJob.enabled=true", "write the same files: enable one of them"),
+            ("report.deployment.enabled=true,report.deployment.every=1.5h", "every"),
             ("report.sparkApplication.enabled=true", "report.sparkApplication.events is missing"),
             ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),

@@ -33,7 +33,7 @@ class Folder(Protocol):
     def read(self, name: str) -> str: ...
 
     def write(self, name: str, text: str) -> None:
-        """Replace a file. A reader may see a part of the new text."""
+        """Replace a file. On this machine, a reader finds the old text or the new one; elsewhere maybe a part."""
 
     def add(self, name: str, text: str) -> None:
         """Write a new file, which appears whole under its name. Raises `OSError` if it exists."""
@@ -76,13 +76,14 @@ class LocalFolder:
 
     def write(self, name: str, text: str) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        (self._path / name).write_bytes(text.encode("utf-8"))
+        part = self._path / f"_{name}.part"
+        part.write_bytes(text.encode("utf-8"))
+        part.replace(self._path / name)
 
     def add(self, name: str, text: str) -> None:
         if (self._path / name).exists():
             raise FileExistsError(f"{self._path / name} can't be written: the file exists already")
-        self.write(f"_{name}.part", text)
-        (self._path / f"_{name}.part").rename(self._path / name)
+        self.write(name, text)
 
     def add_folder(self, name: str) -> None:
         (self._path / name).mkdir(parents=True, exist_ok=True)

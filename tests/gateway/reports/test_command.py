@@ -106,6 +106,9 @@ def test_kafka_address_without_host_or_port_is_refused(servers: str, capsys: pyt
         ("--memory", "0g", "'0g' is not a size"),
         ("--batch-hours", "all", "'all' is not a whole number"),
         ("--batch-hours", "0", "0 is less than 1"),
+        ("--every", "0m", "'0m' is not a time such as 90s, 15m, 1h or 1d"),
+        ("--every", "1.5h", "'1.5h' is not a time"),
+        ("--every", "60", "'60' is not a time"),
     ],
 )
 def test_invalid_option_is_refused(option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,19 +156,21 @@ def test_failure_under_spark_submit_names_its_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ending", "every", "code"), [(signal.SIGINT, [], 130), (signal.SIGTERM, ["--every", "1h"], 0)])
+def test_end_by_a_signal_is_one_line(ending: signal.Signals, every: list[str], code: int, tmp_path: Path) -> None:
     hour = tmp_path / "ledger/date=2026-11-21/hour=15"
     hour.mkdir(parents=True)
     (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
-    command = [sys.executable, "-m", "gateway", "report", "--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
+    paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "gateway", "report", *paths, *every]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "hours are new" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         rest = process.stderr.read()
-    assert process.returncode == 130, rest
+    assert process.returncode == code, rest
     assert "weir report: interrupted" in rest
     assert "Traceback" not in rest
 

@@ -1,0 +1,36 @@
+"""The lines that `weir report` prints."""
+
+import time
+
+from rich.console import Console
+
+
+class Messages:
+    """Prints progress and errors to stderr, and results to stdout."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Print no progress if `quiet`."""
+        self._errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+        self._results = Console(soft_wrap=True, highlight=False, markup=False)
+        self._is_quiet = quiet
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the run began."""
+        return time.monotonic() - self._began
+
+    def restart(self) -> None:
+        """Begin a new run."""
+        self._began = time.monotonic()
+
+    def progress(self, text: str) -> None:
+        """Print a line with the seconds since the run began."""
+        if not self._is_quiet:
+            self._errors.print(f"{self.seconds:6.1f} s  {text}")
+
+    def error(self, text: str) -> None:
+        self._errors.print(f"weir report: {text}")
+
+    def result(self, text: str) -> None:
+        self._results.print(text)

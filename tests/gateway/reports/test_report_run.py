@@ -1,0 +1,112 @@
+"""`weir report --every`: runs that follow each other in one process."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.events import UsageSample
+from gateway.ledger_paths import partition
+from gateway.reports.job.messages import Messages
+from gateway.reports.job.period import Period
+from loadtest.scenarios.ledger.files import write_events
+from tests.gateway.reports.conftest import SPARK
+from tests.gateway.reports.scenario import HOUR, START
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = SPARK
+
+EVERY = 900.0
+
+
+class EndOfTestError(Exception):
+    """No run follows."""
+
+
+def use(ledger: Path, hours: int, amount: float) -> None:
+    write_events(ledger, [UsageSample(time_ms=START + hours * HOUR, gateway="g", kind="produce", client_id="c", amount=amount)])
+
+
+def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object]) -> list[float]:
+    """Repeat the runs over `folder`. Calls one function in place of each wait. Returns the seconds of the waits."""
+    from gateway.reports.job.report_run import ReportRun
+
+    waits: list[float] = []
+    left = iter(between)
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        then = next(left, None)
+        if then is None:
+            raise EndOfTestError
+        then()
+
+    out, messages = str(folder / "out"), Messages(quiet=False)
+    run = ReportRun(spark, str(folder / "ledger"), out, Period(), 24, messages, is_small=True)
+    with pytest.raises(EndOfTestError):
+        run.repeat(EVERY, lambda: messages.progress("fetched"), wait)
+    return waits
+
+
+def used(folder: Path) -> int:
+    """The bytes in the report's CSV file of charges."""
+    (file,) = (folder / "out/csv/chargeback").glob("*.csv")
+    columns, *rows = (line.split(",") for line in file.read_text().splitlines())
+    return sum(int(float(row[columns.index("used_bytes")])) for row in rows)
+
+
+def test_next_run_adds_the_new_hour(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use(tmp_path / "ledger", 0, 100.0)
+    found: list[int] = []
+
+    def go_on() -> None:
+        found.append(used(tmp_path))
+        use(tmp_path / "ledger", 1, 20.0)
+
+    waits = repeat(spark, tmp_path, go_on)
+    assert (*found, used(tmp_path)) == (100, 120)
+    assert all(0 < seconds < EVERY for seconds in waits)
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"] * 2
+    assert shown.err.count("the next run begins at ") == 2
+    assert shown.err.count("fetched") == 1
+    assert "1 event of 1 hour read, 0 bad lines, " in shown.err
+
+
+def test_run_without_new_files_leaves_the_reports(spark: "SparkSession", tmp_path: Path) -> None:
+    use(tmp_path / "ledger", 0, 100.0)
+    page = tmp_path / "out/report.html"
+    repeat(spark, tmp_path, lambda: page.write_text("the first page"))
+    assert page.read_text() == "the first page"
+
+
+def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "ledger" / partition(START) / "weir-cut-0.jsonl.gz"
+    broken.parent.mkdir(parents=True)
+
+    def cut() -> None:
+        whole = gzip.compress(bytes(range(256)) * 400)
+        broken.write_bytes(whole[: len(whole) // 2])
+
+    def mend() -> None:
+        broken.unlink()
+        use(tmp_path / "ledger", 0, 7.0)
+
+    repeat(spark, tmp_path, cut, mend)
+    shown = capsys.readouterr()
+    assert "has no files such as" in shown.err
+    assert "weir-cut-0.jsonl.gz can't be read" in shown.err
+    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
+    assert used(tmp_path) == 7
+
+
+def test_tables_in_memory_are_freed_after_each_run(spark: "SparkSession", tmp_path: Path) -> None:
+    """Several reports read the same dictionaries."""
+    use(tmp_path / "ledger", 0, 1.0)
+    kept: list[int] = []
+    repeat(spark, tmp_path, lambda: kept.append(spark.sparkContext._jsc.getPersistentRDDs().size()))  # type: ignore[attr-defined]
+    assert kept == [0]
