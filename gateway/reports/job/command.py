@@ -174,7 +174,7 @@ def submitted() -> bool:
 
 def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas | None") -> int:
     from gateway.reports.job.class_archive import class_archive
-    from gateway.reports.job.session import BRIEF_BYTES, RETURN_MEMORY, SMALL_BYTES, ledger_bytes, spark_session
+    from gateway.reports.job.session import BRIEF_BYTES, FEW_NEW_OBJECTS, SMALL_BYTES, ledger_bytes, spark_session
 
     if options.kafka and "://" in options.events:
         messages.error(f"with --kafka, --events {options.events} must be a folder of this machine")
@@ -199,7 +199,7 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
             skip_unreadable=options.skip_unreadable,
             total=total,
             new=new,
-            java=f"{java} {RETURN_MEMORY}" if stays else java,
+            java=f"{java} {FEW_NEW_OBJECTS}" if stays else java,
         )
     except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
         how = "the options of spark-submit" if submitted() else f"--master {options.master} and --memory {options.memory}"
