@@ -1,5 +1,5 @@
 """Runs with one aim: groups that share a capacity, members of consumer groups under a rate of requests, topic quotas, quotas
-of each broker, shadow limits, users, or a balancer.
+of each broker, shadow limits, users, a balancer, or the topic of the quotas.
 
 They have a generator of their own, so that the plans of all other seeds stay as they are.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from loadtest.simulation.balancer import GOOD, WRONG
-from loadtest.simulation.plan import FLOOD_LIMIT, TARGETS, Client, Plan, Settings, mixed_plan
+from loadtest.simulation.plan import FLOOD_LIMIT, TARGETS, Client, Fault, Plan, Settings, mixed_plan
 from loadtest.simulation.topic_messages import BIG_TOPICS, SMALL_TOPIC
 
 EVERY: Final = 16
@@ -30,7 +30,8 @@ def plan_of(seed: int) -> Plan:
     """The plan of a seed. Depends on nothing else."""
     plan = mixed_plan(seed)
     choose = random.Random(f"{seed}-style")
-    style = {1: _brokers, 3: _shadows, 5: _tree, 7: _users, 9: _members, 11: _balanced, 13: _topics}.get(seed % EVERY)
+    styles = {1: _brokers, 3: _shadows, 5: _tree, 7: _users, 9: _members, 11: _balanced, 13: _topics, 15: _operators}
+    style = styles.get(seed % EVERY)
     if style is None:
         return plan
     plan = style(plan, choose)
@@ -134,3 +135,34 @@ def _members(plan: Plan, choose: random.Random) -> Plan:
         for number in range(7)  # the debt of a rate grows with the connections
     ]
     return replace(plan, settings=(settings,) * len(plan.settings), clients=tuple(clients))
+
+
+def _operators(plan: Plan, choose: random.Random) -> Plan:
+    """Operators who change quotas at several gateways, while the topic of the quotas is deleted and gateways lose it."""
+    gateways = choose.choice((2, 3))
+    clients = [
+        Client(
+            number=number,
+            kind="operator",
+            client_id="etl",
+            gateway=choose.randrange(gateways),
+            begin=round(choose.random(), 2),
+            requests=choose.choice((6, 12)),
+            depth=1,
+            size=100,
+            pause=choose.choice((0.1, 0.3)),
+        )
+        for number in range(3)
+    ]
+    faults = [
+        Fault(
+            at=round(choose.random() * plan.seconds, 3),
+            kind=(kind := choose.choice(("delete_topic", "delete_topic", "kill_gateway", "restart_gateway", "lose_topics"))),
+            target=0 if kind == "delete_topic" else choose.randrange(gateways),
+            seconds=choose.choice((0.05, 0.5, 2.0)),
+            amount=0.0,  # the quotas have the first topic by name
+        )
+        for _ in range(choose.randrange(2, 7))
+    ]
+    faults.sort(key=lambda fault: fault.at)
+    return replace(plan, gateways=gateways, sharing=True, clients=tuple(clients), faults=tuple(faults))

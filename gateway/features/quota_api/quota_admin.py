@@ -68,6 +68,8 @@ class QuotaAdmin:
             self._apply(self._quotas)
 
     async def run(self) -> None:
+        if self._queue.followed is not None:  # an earlier `run` has failed to apply these
+            self._queue.arrived.set()
         try:
             while True:
                 if self._timer is None and (self._queue.undos or self._unresolved):
@@ -124,12 +126,14 @@ class QuotaAdmin:
         return None
 
     async def _follow(self) -> None:
-        followed, self._queue.followed = self._queue.followed, None
+        followed = self._queue.followed
         if followed is not None:
             await self._look_up(_ips_of(followed) - self._unresolved)
             changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
             _log.info("quotas of %d entities were changed through another gateway", changed)
             self._apply(followed)
+            if self._queue.followed is followed:  # otherwise newer quotas wait for the next call
+                self._queue.followed = None
 
     async def _alter(
         self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]], unread: NotSavedError | None

@@ -241,6 +241,26 @@ async def test_quota_of_another_gateway_applies(world, caplog):
     assert (world.limit("alice"), world.limit("bob")) == (5.0, 8.0)
 
 
+async def test_quota_of_another_gateway_outlives_a_bug(monkeypatch):
+    """`BackgroundTasks` starts `run` again after an unexpected error."""
+    world = World(MemoryStore())
+    look_up = world.admin._look_up
+
+    async def fail(names):
+        monkeypatch.setattr(world.admin, "_look_up", look_up)
+        raise TypeError("odd")
+
+    monkeypatch.setattr(world.admin, "_look_up", fail)
+    world.queue.follow({BOB: {KEY: 7.0}})
+    with pytest.raises(TypeError, match="odd"):
+        await world.admin.run()
+    async with asyncio.TaskGroup() as group:
+        again = group.create_task(world.admin.run())
+        await world.until(lambda: world.limit("bob") == 7.0)
+        again.cancel()
+    assert world.queue.followed is None
+
+
 async def test_concurrent_change_of_another_gateway_applies(world):
     world.store.others = {BOB: {KEY: 3.0}}
     world.store.gate.clear()
