@@ -21,6 +21,7 @@ from loadtest.simulation.invariants import (
     lost_alteration,
     quotas_agree,
 )
+from loadtest.simulation.kafka_messages import ALTERED
 from loadtest.simulation.network import Network, Verdicts, Violation
 from loadtest.simulation.own_connections import OwnTopics
 from loadtest.simulation.plan import WARM_UP, Plan
@@ -31,7 +32,7 @@ from loadtest.simulation.virtual_loop import BEGIN, DeadlockError, Process, Virt
 
 CHECK_SECONDS = 0.25
 PATIENCE_SECONDS = 90.0
-"""The time after the last fault in which every request must be answered: longer than any mute of a plan."""
+"""The time after the last fault in which every request must be answered: longer than any mute by the limits of a plan."""
 
 AGREE_SECONDS = 20.0
 """The time after which all gateways have the same quotas of the quota API."""
@@ -147,13 +148,14 @@ class Run:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def _wait_for_answers(self) -> None:
-        deadline = self._loop.time() + PATIENCE_SECONDS
+        patience = PATIENCE_SECONDS + _mutes_by_operators(self._plan)
+        deadline = self._loop.time() + patience
         while not all(client.unanswered == 0 for client in self._clients):
             if self._ended.is_set():
                 return
             if self._loop.time() > deadline:
                 late = [f"client {client.plan.number}: {client.unanswered}" for client in self._clients if client.unanswered]
-                self._verdicts.fail("no response", f"requests without a response after {PATIENCE_SECONDS:g} s: {late}")
+                self._verdicts.fail("no response", f"requests without a response after {patience:g} s: {late}")
                 return
             await self._until(CHECK_SECONDS)
 
@@ -231,3 +233,11 @@ class Run:
 
     def _on_error(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         self._verdicts.fail("unhandled error", f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def _mutes_by_operators(plan: Plan) -> float:
+    """The seconds that all bytes of the producers take at the lowest limit that operators set."""
+    if not any(client.kind == "operator" for client in plan.clients):
+        return 0.0
+    produced = sum(client.requests * client.size for client in plan.clients if client.kind == "producer")
+    return produced / min(value for value in ALTERED if value is not None)

@@ -110,13 +110,16 @@ class QuotaTopic:
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self._read_whole()
-                # A record has all limits of its entity, and `before` may be the copy's quotas, which can be older.
-                records = difference(self._table.quotas)
-                if not self._table.settled:
-                    records.append(settled(*self._history()))
-                begun = True
-                await self._publish(records)
-                await self._whole.wait()  # a recreated topic may contain only this change so far
+                is_kept = False
+                while not is_kept:
+                    # A record has all limits of its entity, and `before` may be the copy's quotas, which can be older.
+                    records = difference(self._table.quotas)
+                    if not self._table.settled:
+                        records.append(settled(*self._history()))
+                    begun = True
+                    topic_id = await self._publish(records)
+                    await self._whole.wait()  # a recreated topic may contain only this change so far
+                    is_kept = topic_id == self._log.topic_id  # otherwise the change's topic was deleted meanwhile
         except (ClusterError, TimeoutError) as error:
             if not begun:
                 raise self._unread(error) from None
@@ -237,10 +240,13 @@ class QuotaTopic:
             raise ClusterError(self._log.status.reader.problem)
         await self._whole.wait()
 
-    async def _publish(self, records: list[Record], *, known_topic: bool = False) -> None:
-        """Publish the records and wait until Weir has read them back."""
-        if records:
-            await self._log.read_up_to(await self._log.publish(records, look=True, known_topic=known_topic))
+    async def _publish(self, records: list[Record], *, known_topic: bool = False) -> bytes | None:
+        """Publish the records and wait until Weir has read them back. Returns the id of the topic that they are in."""
+        if not records:
+            return self._log.topic_id
+        written = await self._log.publish(records, look=True, known_topic=known_topic)
+        await self._log.read_up_to(written)
+        return written.topic_id
 
     def _take_over(self) -> None:
         """Report the quotas of the topic to `on_change`, and wake the copy."""

@@ -434,9 +434,9 @@ async def test_restored_quota_does_not_replace_concurrent_change(later):
     assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: RATE}, 2)) == {ALICE: RATE} | later
 
 
-async def test_restored_quotas_enter_no_newer_topic(monkeypatch):
-    """The quotas to restore lack those that the topic has, and the topic is deleted before they are published."""
-    topic, missing = KeptTopic(), QuotaRecords.missing
+def delete_second_topic(topic, monkeypatch):
+    """The topic is deleted once more, just before the known quotas are put back."""
+    missing = QuotaRecords.missing
 
     def late(*args, **kwargs):
         found = missing(*args, **kwargs)
@@ -446,6 +446,25 @@ async def test_restored_quotas_enter_no_newer_topic(monkeypatch):
         return found
 
     monkeypatch.setattr(QuotaRecords, "missing", late)
+
+
+async def test_change_in_a_topic_that_is_deleted_again_is_kept(monkeypatch):
+    topic = KeptTopic()
+    both = {ALICE: RATE, BOB: RATE}
+    put(topic, *changes({}, both), settled())
+    delete_second_topic(topic, monkeypatch)
+    async with gateway(topic, {}) as here:
+        topic.delete()
+        topic.exists = True
+        assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
+    assert topic.generation == 3
+    assert table(topic).quotas == {ALICE: OTHER, BOB: RATE}
+
+
+async def test_restored_quotas_enter_no_newer_topic(monkeypatch):
+    """The quotas to restore lack those that the topic has."""
+    topic = KeptTopic()
+    delete_second_topic(topic, monkeypatch)
     put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.delete()
