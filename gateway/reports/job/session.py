@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -106,7 +107,11 @@ def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
     if "://" in events or "://" in out:
         return sys.maxsize, sys.maxsize
     hours = {file: hour_of(file.as_posix()) for file in Path(events).absolute().glob("date=*/hour=*/*")}
-    sizes = {file: file.stat().st_size for file, hour in hours.items() if hour is not None and period.includes(hour)}
+    sizes: dict[Path, int] = {}
+    for file, hour in hours.items():
+        if hour is not None and period.includes(hour):
+            with suppress(FileNotFoundError):  # a gateway deletes its oldest files
+                sizes[file] = file.stat().st_size
     done = {tuple(file) for mark in Path(out, "_state", LAYOUT, "done").glob("*.json") for file in _files_of(mark)}
     new = sum(size for file, size in sizes.items() if (file.name, size) not in done)
     return sum(sizes.values()), new

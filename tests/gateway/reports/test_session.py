@@ -32,6 +32,15 @@ def test_files_of_done_hours_are_not_new(tmp_path: Path) -> None:
     assert ledger_bytes(ledger, out, Period(last, last)) == (3000, 3000), "other hours do not count"
 
 
+def test_file_deleted_in_the_meantime_does_not_count(tmp_path: Path) -> None:
+    """A link without a target is listed, and has no size."""
+    folder = tmp_path / "ledger/date=2026-11-21/hour=00"
+    folder.mkdir(parents=True)
+    (folder / "weir-0.jsonl.gz").symlink_to(tmp_path / "deleted")
+    (folder / "weir-1.jsonl.gz").write_bytes(b"x")
+    assert ledger_bytes(f"{tmp_path}/ledger", f"{tmp_path}/out", Period()) == (1, 1)
+
+
 def test_ledger_elsewhere_counts_as_large() -> None:
     assert ledger_bytes("hdfs:///weir/ledger", "report", Period()) == (sys.maxsize, sys.maxsize)
 
