@@ -209,20 +209,30 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         for number in _ENDING:
             signal.signal(number, partial(_end_at_once, messages, stays))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    from gateway.reports.job.java_process import JavaEndedError, JavaProcess
     from gateway.reports.job.report_run import NoReportError, ReportRun
     from gateway.reports.job.state import OldLayoutError
 
     out, is_small = options.out.rstrip("/"), total < SMALL_BYTES
     run = ReportRun(spark, options.events, out, period, options.batch_hours, messages, quotas, is_small)
+    process = JavaProcess.of_spark()
     try:
         if stays:
-            run.repeat(options.every, partial(_fetch, options, messages))
+            run.repeat(options.every, partial(_fetch, options, messages), process.wait)
         found = run.make()
-    except (NoReportError, OldLayoutError) as error:
+    except (NoReportError, OldLayoutError, JavaEndedError) as error:
         messages.error(str(error))
         return FAILED
+    except Exception:
+        try:
+            process.wait()
+        except JavaEndedError as error:
+            messages.error(str(error))
+            return FAILED
+        raise
     finally:
-        spark.stop()
+        if not process.has_ended():
+            spark.stop()
     if archive is not None and archive.is_due:
         messages.progress("storing Java's classes, so that the next runs start faster")
         archive.store()

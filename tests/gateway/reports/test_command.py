@@ -11,6 +11,7 @@ import pytest
 
 from gateway.__main__ import main
 from gateway.reports.job import command
+from gateway.reports.job.java_process import JavaEndedError, JavaProcess
 
 ARGUMENTS = ["report", "--events", "ledger", "--out", "report"]
 
@@ -153,6 +154,35 @@ def test_failure_under_spark_submit_names_its_options(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "weir report: Spark does not start with the options of spark-submit: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.process
+def test_end_of_java_during_a_run_is_explained(tmp_path: Path) -> None:
+    hour = tmp_path / "ledger/date=2026-11-21/hour=15"
+    hour.mkdir(parents=True)
+    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
+    paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "gateway", "report", *paths, "--every", "1h"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "hours are new" in line:
+                break
+        (java,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(java), signal.SIGKILL)
+        rest = process.stderr.read()
+    assert process.returncode == 1, rest
+    assert rest.splitlines()[-1].startswith("weir report: Java was ended by signal 9, so weir report ends too. ")
+
+
+@pytest.mark.process
+def test_end_of_java_ends_the_wait_at_once() -> None:
+    with subprocess.Popen(["sleep", "600"]) as java:
+        process = JavaProcess(java)
+        process.wait(0.0)
+        java.kill()
+        with pytest.raises(JavaEndedError, match="signal 9"):
+            process.wait(500.0)
 
 
 @pytest.mark.process
