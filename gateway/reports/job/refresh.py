@@ -32,6 +32,7 @@ class Refreshed:
     """The aggregates of a period. `events` and `rejected` count its lines, `new_events` the lines read in this run."""
 
     tables: StoredTables
+    done: Mapping[Hour, DoneHour]
     hours: Sequence[Hour]
     events: int
     rejected: int
@@ -75,6 +76,7 @@ def refresh(
     roll_up(state, done)
     return Refreshed(
         tables=StoredTables(state, done),
+        done=done,
         hours=sorted(done),
         events=sum(hour.events for hour in done.values()),
         rejected=sum(hour.rejected for hour in done.values()),

@@ -6,7 +6,7 @@ Spark's classes. Later runs of the same process need neither.
 
 import datetime as dt
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -19,10 +19,11 @@ from gateway.reports.job.folders import folder
 from gateway.reports.job.messages import Messages
 from gateway.reports.job.overview import Overview, overview
 from gateway.reports.job.page import page
-from gateway.reports.job.period import Period
+from gateway.reports.job.period import Hour, Period
 from gateway.reports.job.phrases import counted
 from gateway.reports.job.refresh import NothingToReportError, Refreshed, refresh, unreadable
 from gateway.reports.job.session import BRIEF_BYTES, FEW_HOURS, few_rows_session, ledger_bytes
+from gateway.reports.job.state import DoneHour
 from gateway.reports.job.write import write_reports
 from gateway.reports.what_if.report import what_if_report
 from gateway.reports.what_if.targets import WhatIfQuotas
@@ -48,10 +49,10 @@ class ReportRun:
     quotas: WhatIfQuotas | None = None
     is_small: bool = False
     _few_rows: SparkSession | None = field(default=None, init=False)
-    _is_made: bool = field(default=False, init=False)
+    _made_of: Mapping[Hour, DoneHour] | None = field(default=None, init=False)
 
     def make(self) -> Refreshed:
-        """Make the reports. Later calls leave them as they are if the ledger has no new files.
+        """Make the reports. Later calls leave them as they are if the aggregates are those of the last whole run.
 
         Raises `NoReportError` and `OldLayoutError`.
         """
@@ -68,7 +69,7 @@ class ReportRun:
     def repeat(self, seconds: float, fetch: Callable[[], object], wait: Callable[[float], object] = time.sleep) -> NoReturn:
         """Make the reports now and at this interval, until a signal ends the process. `fetch` is called before each later run.
 
-        A run that takes longer than the interval delays the next one. Raises `OldLayoutError`.
+        A run that takes longer than the interval delays the next one. Raises `OldLayoutError`, and the errors of `wait`.
         """
         while True:
             try:
@@ -78,7 +79,7 @@ class ReportRun:
             self._free()
             left = max(seconds - self.messages.seconds, 0.0)
             begin = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=left)
-            self.messages.progress(f"the next run begins at {begin:%H:%M:%S} UTC; Ctrl-C ends weir report")
+            self.messages.progress(f"the next run begins at {begin:%Y-%m-%d %H:%M:%S} UTC; Ctrl-C ends weir report")
             wait(left)
             self.messages.restart()
             fetch()
@@ -99,7 +100,8 @@ class ReportRun:
         _, new = ledger_bytes(self.events, self.out, self.period)
         progress = self.messages.progress
         found = refresh(self.spark, self.events, self.out, self.period, self.batch_hours, progress)
-        if self._is_made and not found.new_hours:
+        # A run that failed, or another process, may have aggregated hours that the reports lack.
+        if found.done == self._made_of:
             return found
         few_rows = found.tables
         # A small ledger's session has these settings already.
@@ -113,5 +115,5 @@ class ReportRun:
         top = partial(overview, few_rows, len(found.hours))
         reports = write_reports(found.tables, few_rows, self.out, progress, wanted, lambda: tops.append(top()))
         folder(self.spark, self.out).write("report.html", page(found, tops[0], reports, dt.datetime.now(dt.UTC)))
-        self._is_made = True
+        self._made_of = found.done
         return found

@@ -67,7 +67,7 @@ def text() -> str:
         for name, report in all_reports().items()
     ]
     hours = [(dt.date(2026, 11, 20), 22), (dt.date(2026, 11, 21), 0)]
-    found = Refreshed(None, hours, 1_000_000, 0, 2, 1_000_000)  # type: ignore[arg-type]
+    found = Refreshed(None, {}, hours, 1_000_000, 0, 2, 1_000_000)  # type: ignore[arg-type]
     return page(found, Overview([("entities throttled", "5,000")], plots), made, dt.datetime(2026, 11, 21, 3, tzinfo=dt.UTC))
 
 

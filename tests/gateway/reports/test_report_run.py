@@ -31,7 +31,7 @@ def use(ledger: Path, hours: int, amount: float) -> None:
     write_events(ledger, [UsageSample(time_ms=START + hours * HOUR, gateway="g", kind="produce", client_id="c", amount=amount)])
 
 
-def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object]) -> list[float]:
+def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object], batch_hours: int = 24) -> list[float]:
     """Repeat the runs over `folder`. Calls one function in place of each wait. Returns the seconds of the waits."""
     from gateway.reports.job.report_run import ReportRun
 
@@ -46,7 +46,7 @@ def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object]) 
         then()
 
     out, messages = str(folder / "out"), Messages(quiet=False)
-    run = ReportRun(spark, str(folder / "ledger"), out, Period(), 24, messages, is_small=True)
+    run = ReportRun(spark, str(folder / "ledger"), out, Period(), batch_hours, messages, is_small=True)
     with pytest.raises(EndOfTestError):
         run.repeat(EVERY, lambda: messages.progress("fetched"), wait)
     return waits
@@ -102,6 +102,21 @@ def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Pa
     assert "weir-cut-0.jsonl.gz can't be read" in shown.err
     assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
     assert used(tmp_path) == 7
+
+
+def test_hours_of_a_failed_run_come_into_the_next_reports(spark: "SparkSession", tmp_path: Path) -> None:
+    """The failed run aggregates one hour, and then finds a broken file in the next hour."""
+    use(tmp_path / "ledger", 0, 100.0)
+    broken = tmp_path / "ledger" / partition(START + 2 * HOUR) / "weir-cut-0.jsonl.gz"
+
+    def add() -> None:
+        use(tmp_path / "ledger", 1, 20.0)
+        broken.parent.mkdir(parents=True)
+        whole = gzip.compress(bytes(range(256)) * 400)
+        broken.write_bytes(whole[: len(whole) // 2])
+
+    repeat(spark, tmp_path, add, broken.unlink, batch_hours=1)
+    assert used(tmp_path) == 120
 
 
 def test_tables_in_memory_are_freed_after_each_run(spark: "SparkSession", tmp_path: Path) -> None:
