@@ -425,6 +425,10 @@ class TestRendered:
             ("report.deployment.enabled=true", "report.deployment needs a ledger: enable ledgerVolume"),
             ("report.deployment.enabled=true,report.cronJob.enabled=true", "write the same files: enable one of them"),
             ("report.deployment.enabled=true,report.deployment.every=1.5h", "every"),
+            (
+                "ledgerVolume.enabled=true,report.cronJob.enabled=true,report.extraArgs[0]=--every=1h",
+                "report.extraArgs has --every: enable report.deployment",
+            ),
             ("report.sparkApplication.enabled=true", "report.sparkApplication.events is missing"),
             ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),

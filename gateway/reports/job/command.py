@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--every",
         type=_interval,
         metavar="TIME",
-        help="stay, and repeat the run at this interval, such as 15m or 1h. Later runs take less than half the time, but Java"
+        help="stay, and repeat the run at this interval, such as 15m or 1h. Later runs take about half the time, but Java"
         " keeps its memory in between",
     )
     spark = parser.add_argument_group("Spark (with spark-submit, use the options of spark-submit instead)")
@@ -180,7 +180,7 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         messages.error(f"with --kafka, --events {options.events} must be a folder of this machine")
         return USAGE
     stays = options.every is not None
-    if not _fetch(options, messages) and not stays:
+    if not _fetch(options, messages):
         return FAILED
     messages.progress("starting Spark")
     # Java inherits the blocked signals, so Ctrl-C does not kill it or its children in the middle of their work.
@@ -302,7 +302,7 @@ def _servers(text: str) -> str:
 
 def _interval(text: str) -> int:
     """Seconds."""
-    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text, re.ASCII)
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([smhd])", text, re.ASCII)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 15m, 1h or 1d")
     return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]

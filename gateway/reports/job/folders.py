@@ -5,7 +5,7 @@ Java needs half a second before it reads its first file, so Python reads and wri
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,10 +66,10 @@ class LocalFolder:
         return sorted(self.modified())
 
     def modified(self) -> Mapping[str, int]:
-        return {file.name: status.st_mtime_ns // 1_000_000 for file, status in _found(self._path.glob("*"))}
+        return {file.name: status.st_mtime_ns // 1_000_000 for file, status in statuses(self._path, "*")}
 
     def lengths(self, pattern: str) -> Mapping[str, int]:
-        return {file.as_posix(): status.st_size for file, status in _found(self._path.glob(pattern))}
+        return {file.as_posix(): status.st_size for file, status in statuses(self._path, pattern)}
 
     def read(self, name: str) -> str:
         return (self._path / name).read_text(encoding="utf-8")
@@ -96,8 +96,16 @@ class LocalFolder:
             path.unlink(missing_ok=True)
 
 
-def _found(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files with their status, without those that another process deletes in the meantime."""
-    for file in files:
+def statuses(folder: Path, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files and folders that match, with their status. Leaves out those that another process deletes in the meantime."""
+    for file in _matching(folder, pattern):
         with suppress(FileNotFoundError):
             yield file, file.stat()
+
+
+def _matching(folder: Path, pattern: str) -> Sequence[Path]:
+    while True:
+        try:
+            return list(folder.glob(pattern))
+        except FileNotFoundError:  # before Python 3.13, if a folder is deleted during the listing
+            continue

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from gateway.reports.job.calls import call_less
 from gateway.reports.job.command import submitted
+from gateway.reports.job.folders import statuses
 from gateway.reports.job.ledger import hour_of
 from gateway.reports.job.period import Period
 from gateway.reports.job.state import LAYOUT
@@ -106,12 +106,11 @@ def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
     """The size of the period's files on this machine, and of those that `out` lacks. Both are huge for any other path."""
     if "://" in events or "://" in out:
         return sys.maxsize, sys.maxsize
-    hours = {file: hour_of(file.as_posix()) for file in Path(events).absolute().glob("date=*/hour=*/*")}
     sizes: dict[Path, int] = {}
-    for file, hour in hours.items():
+    for file, status in statuses(Path(events).absolute(), "date=*/hour=*/*"):
+        hour = hour_of(file.as_posix())
         if hour is not None and period.includes(hour):
-            with suppress(FileNotFoundError):  # a gateway deletes its oldest files
-                sizes[file] = file.stat().st_size
+            sizes[file] = status.st_size
     done = {tuple(file) for mark in Path(out, "_state", LAYOUT, "done").glob("*.json") for file in _files_of(mark)}
     new = sum(size for file, size in sizes.items() if (file.name, size) not in done)
     return sum(sizes.values()), new

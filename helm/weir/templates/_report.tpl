@@ -42,6 +42,9 @@ spec:
         - --every={{ . }}
         {{- end }}
         {{- range $report.extraArgs }}
+        {{- if hasPrefix "--every" . }}
+        {{- fail "report.extraArgs has --every: enable report.deployment and set its `every`" }}
+        {{- end }}
         - {{ . | quote }}
         {{- end }}
       env:

@@ -110,6 +110,7 @@ def test_kafka_address_without_host_or_port_is_refused(servers: str, capsys: pyt
         ("--every", "0m", "'0m' is not a time such as 90s, 15m, 1h or 1d"),
         ("--every", "1.5h", "'1.5h' is not a time"),
         ("--every", "60", "'60' is not a time"),
+        ("--every", "100000d", "'100000d' is not a time"),
     ],
 )
 def test_invalid_option_is_refused(option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Small files of the driver: on this machine, and on any Hadoop file system."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -52,6 +53,25 @@ def test_local_file_is_not_added_twice(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="exists already"):
         LocalFolder(str(tmp_path)).add("mark", "two")
     assert (tmp_path / "mark").read_text() == "one"
+
+
+def test_folder_deleted_during_a_listing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.13, `Path.glob` raises an error then."""
+    from gateway.reports.job.folders import LocalFolder
+
+    for hour in ("hour=01", "hour=02"):
+        (tmp_path / hour).mkdir()
+        (tmp_path / hour / "a.gz").write_text("12")
+    glob = Path.glob
+
+    def deleted_meanwhile(path: Path, pattern: str) -> list[Path]:
+        if (tmp_path / "hour=01").exists():
+            shutil.rmtree(tmp_path / "hour=01")
+            raise FileNotFoundError(tmp_path / "hour=01")
+        return list(glob(path, pattern))
+
+    monkeypatch.setattr(Path, "glob", deleted_meanwhile)
+    assert LocalFolder(str(tmp_path)).lengths("hour=*/*.gz") == {f"{tmp_path}/hour=02/a.gz": 2}
 
 
 def test_function_of_java_is_looked_up_once() -> None:
