@@ -112,7 +112,7 @@ class QuotaTopic:
                 await self._read_whole()
                 is_kept = False
                 while not is_kept:
-                    # A record has all limits of its entity, and `before` may be the copy's quotas, which can be older.
+                    # A record replaces all limits of its entity, so compare with the topic. The copy may be older.
                     records = difference(self._table.quotas)
                     if not self._table.settled:
                         records.append(settled(*self._history()))

@@ -17,7 +17,7 @@ class JavaEndedError(Exception):
 
 @dataclass(frozen=True)
 class JavaProcess:
-    """The process, or None under spark-submit, which has started Java itself."""
+    """`process` is None under spark-submit: there, Python runs below Java."""
 
     process: "Popen[bytes] | None"
 

@@ -5,7 +5,6 @@ Spark's classes. Later runs of the same process need neither.
 """
 
 import datetime as dt
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,7 +65,7 @@ class ReportRun:
                 raise
             raise NoReportError(reason) from error
 
-    def repeat(self, seconds: float, fetch: Callable[[], object], wait: Callable[[float], object] = time.sleep) -> NoReturn:
+    def repeat(self, seconds: float, fetch: Callable[[], object], wait: Callable[[float], object]) -> NoReturn:
         """Make the reports now and at this interval, until a signal ends the process. `fetch` is called before each later run.
 
         A run that takes longer than the interval delays the next one. Raises `OldLayoutError`, and the errors of `wait`.

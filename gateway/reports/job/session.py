@@ -43,13 +43,13 @@ _FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 Without it, Java reserves 48 MiB for compiled code. A run over many hours fills them and then fails.
 """
 _SMALL_JAVA = f"-XX:+UseSerialGC {_FIRST_COMPILER}"
-_WHOLE_HEAP = "-Xms{memory} -XX:NewRatio=6"
+FEW_NEW_OBJECTS = "-XX:NewRatio=6"
+"""A seventh of the heap is for new objects. Java then has 1.5 GiB between two runs of one process, in place of 2.1."""
+_WHOLE_HEAP = f"-Xms{{memory}} {FEW_NEW_OBJECTS}"
 """For a brief run: the heap has its full size from the start, and a seventh of it is for new objects.
 
 With a heap that grows, one more hour had 2 full and 20 other collections: 1.4 of 28 s.
 """
-FEW_NEW_OBJECTS = "-XX:NewRatio=6"
-"""A seventh of the heap is for new objects. Java then has 1.5 GiB between two runs of one process, in place of 2.1."""
 FEW_ROWS = {
     # For so few rows, code generation and distribution take far longer than the work itself.
     "spark.sql.shuffle.partitions": "1",

@@ -31,6 +31,12 @@ def use(ledger: Path, hours: int, amount: float) -> None:
     write_events(ledger, [UsageSample(time_ms=START + hours * HOUR, gateway="g", kind="produce", client_id="c", amount=amount)])
 
 
+def write_half(path: Path) -> None:
+    """Write a gzip file that lacks its second half."""
+    whole = gzip.compress(bytes(range(256)) * 400)
+    path.write_bytes(whole[: len(whole) // 2])
+
+
 def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object], batch_hours: int = 24) -> list[float]:
     """Repeat the runs over `folder`. Calls one function in place of each wait. Returns the seconds of the waits."""
     from gateway.reports.job.report_run import ReportRun
@@ -88,15 +94,11 @@ def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Pa
     broken = tmp_path / "ledger" / partition(START) / "weir-cut-0.jsonl.gz"
     broken.parent.mkdir(parents=True)
 
-    def cut() -> None:
-        whole = gzip.compress(bytes(range(256)) * 400)
-        broken.write_bytes(whole[: len(whole) // 2])
-
     def mend() -> None:
         broken.unlink()
         use(tmp_path / "ledger", 0, 7.0)
 
-    repeat(spark, tmp_path, cut, mend)
+    repeat(spark, tmp_path, lambda: write_half(broken), mend)
     shown = capsys.readouterr()
     assert "has no files such as" in shown.err
     assert "weir-cut-0.jsonl.gz can't be read" in shown.err
@@ -112,8 +114,7 @@ def test_hours_of_a_failed_run_come_into_the_next_reports(spark: "SparkSession",
     def add() -> None:
         use(tmp_path / "ledger", 1, 20.0)
         broken.parent.mkdir(parents=True)
-        whole = gzip.compress(bytes(range(256)) * 400)
-        broken.write_bytes(whole[: len(whole) // 2])
+        write_half(broken)
 
     repeat(spark, tmp_path, add, broken.unlink, batch_hours=1)
     assert used(tmp_path) == 120
