@@ -76,6 +76,7 @@ class LocalFolder:
 
     def write(self, name: str, text: str) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
+        # A kill may leave this file. Spark and `State` skip names that begin with "_".
         part = self._path / f"_{name}.part"
         part.write_bytes(text.encode("utf-8"))
         part.replace(self._path / name)
