@@ -25,6 +25,7 @@ from gateway.proxy.listeners.listener import BindError, Listener
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.tls.contexts import follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
+from gateway.time_slices import in_slices
 from gateway.version import weir_build
 from gateway.workers.worker import CUT, Worker
 from protocol.bodies.addresses import Translate
@@ -200,8 +201,7 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = clock.monotonic()
-            for _ in self._parts.engine.tick_in_parts(now):
-                await asyncio.sleep(0)
+            await in_slices(self._parts.engine.tick_in_steps(now))
             self._parts.sessions.close_idle(now)
             self._parts.upstream.keep_alive()
             for feature in self._features:

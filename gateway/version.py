@@ -1,5 +1,6 @@
 """The version of Weir, and the kind of its build."""
 
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
@@ -7,8 +8,9 @@ from typing import Literal
 from protocol import framing
 
 
+@cache
 def weir_version() -> str:
-    """The installed version, or `unknown` in a checkout without an installation."""
+    """The installed version, or `unknown` in a checkout without an installation. The first call parses a file."""
     try:
         return version("weir-gateway")
     except PackageNotFoundError:

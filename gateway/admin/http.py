@@ -1,13 +1,10 @@
 """The HTTP server of the admin port, for the pages of one gateway or of several workers."""
 
-import asyncio
-import json
 import logging
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict, is_dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -18,9 +15,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.admin.host_check import HostCheck
+from gateway.admin.json_text import json_parts
 from gateway.admin.live import LiveFeed
+from gateway.admin.pieces import Pieces, in_pieces
 from gateway.admin.single_flight import SingleFlight
 from gateway.binding import why_not
+from gateway.time_slices import in_slices
 
 _PAGE: Final = files("gateway.admin").joinpath("dashboard.html")
 
@@ -104,6 +104,7 @@ class PageServer:
         app.on_response_prepare.append(_protect)
         app.router.add_get("/livez", self._livez)
         if self._live is not None:
+            _live_page()  # read the file before clients come
             app.router.add_get("/", self._index)
             app.router.add_get("/api/stream", self._live.stream)
         for path, page in self._pages.items():
@@ -136,8 +137,8 @@ class PageServer:
             await runner.cleanup()
 
     async def _index(self, _: web.Request) -> web.Response:
-        page = await asyncio.to_thread(_PAGE.read_text, encoding="utf-8")
-        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": _policy(page)})
+        page, policy = _live_page()
+        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="live\n")
@@ -166,9 +167,9 @@ def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
 
 
 async def json_page(body: Mapping[str, Any]) -> web.Response:
-    """An answer as JSON, with dataclasses as objects. A thread encodes it, because thousands of rows take long."""
-    text = await asyncio.to_thread(_strict_json, body)
-    return web.Response(text=text, content_type="application/json")
+    """An answer as JSON, with dataclasses as objects."""
+    parts = await in_slices(json_parts(body))
+    return web.Response(body=Pieces(await in_slices(in_pieces(parts)), "application/json; charset=utf-8"))
 
 
 async def _protect(_: web.Request, response: web.StreamResponse) -> None:
@@ -176,10 +177,12 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.setdefault(name, value)
 
 
-def _policy(page: str) -> str:
-    """The Content-Security-Policy of the live page: its own scripts, and none of other origins."""
+@cache
+def _live_page() -> tuple[str, str]:
+    """The page and its Content-Security-Policy: its own scripts, and none of other origins."""
+    page = _PAGE.read_text(encoding="utf-8")
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in _SCRIPT.findall(page))
-    return (
+    return page, (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src 'self';"
         " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
@@ -187,25 +190,3 @@ def _policy(page: str) -> str:
 
 def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
     return web.TCPSite(runner, *at) if isinstance(at, tuple) else web.UnixSite(runner, at)
-
-
-def _strict_json(body: Mapping[str, Any]) -> str:
-    """Standard JSON: a NaN or an infinity raises ValueError, because other parsers would refuse it.
-
-    The rows of a list are encoded one by one: during a call of the encoder no other thread runs, the event loop included.
-    """
-    return f"{{{', '.join(f'{_encode(key)}: {_encode_rows(value)}' for key, value in body.items())}}}"
-
-
-def _encode_rows(value: object) -> str:
-    return f"[{', '.join([_encode(row) for row in value])}]" if isinstance(value, list | tuple) else _encode(value)
-
-
-def _encode(value: object) -> str:
-    return json.dumps(value, allow_nan=False, default=_object)
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"{value!r} is not a dataclass")
-    return asdict(value)

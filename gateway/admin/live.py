@@ -1,14 +1,15 @@
 """The live page: a snapshot each second for its viewers, and the last minutes for new viewers."""
 
 import asyncio
-import json
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from heapq import heappush, heapreplace
 from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from gateway.admin.json_text import json_parts
 from gateway.admin.rows import CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
@@ -16,6 +17,8 @@ from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.snapshot import UsageRow, is_throttled
+from gateway.steps import Steps
+from gateway.time_slices import in_slices
 from gateway.version import weir_version
 
 SNAPSHOT_SECONDS = 1.0
@@ -75,7 +78,7 @@ class LiveFeed:
         self._viewers.add(viewer)
         try:
             history, snapshot = await self._first.get()
-            await response.write(_event("history", history) + _event("picture", snapshot))
+            await response.write(await _event("history", history) + await _event("picture", snapshot))
             while (event := await viewer.get()) is not None:
                 await response.write(event)
         except ConnectionError:  # the viewer has left
@@ -97,7 +100,7 @@ class LiveFeed:
         self._source.record_second()
         if self._viewers:
             _, snapshot = await self._source.snapshot_with_history()
-            event = _event("picture", snapshot)
+            event = await _event("picture", snapshot)
             for viewer in self._viewers:
                 _offer(viewer, event)
 
@@ -124,12 +127,13 @@ class GatewaySnapshots:
         )
 
     async def snapshot_with_history(self) -> tuple[list[Point], dict[str, Any]]:
-        return list(self._history), self.snapshot()
+        return list(self._history), await self.snapshot()
 
-    def snapshot(self) -> dict[str, Any]:
+    async def snapshot(self) -> dict[str, Any]:
         """Everything on the page, as plain values. Rates are units per second, times ISO 8601 or seconds as named."""
         view = self._view
-        return {**self.facts(), **ranked(view.engine.snapshot(view.monotonic()), self._places(), view.wall())}
+        rows = await view.rows()
+        return {**self.facts(), **await in_slices(ranked(rows, self._places(), view.wall()))}
 
     def facts(self) -> dict[str, Any]:
         """The snapshot without the entities."""
@@ -184,27 +188,51 @@ def kinds() -> dict[str, dict[str, Any]]:
     }
 
 
-def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, Any]:
+def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> Steps[dict[str, Any]]:
     """The entities of a snapshot: throttled entities, the longest first, and entities near a limit or a shadow limit.
 
     `wall` is the time of the rows, in seconds since 1970.
     """
-    throttled = sorted(
-        (row for row in rows if is_throttled(row.throttle_left, row.unthrottled_seconds)), key=lambda row: -row.throttle_left
-    )
-    busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
-    top, shadows = ([row for row in busiest if row.shadow is shadow][:MAX_TOP] for shadow in (False, True))
-    return {
-        # The members' own rows have the use of a group as well.
-        "rates": {
-            kind.name: sum(row.rate for row in rows if row.kind == kind.name and not (row.group or row.shadow))
-            for kind in ROW_KINDS
-        },
-        "throttled_count": len(throttled),
-        "throttled": [_shown(row) for row in described(throttled[:MAX_THROTTLED], places, wall)],
-        "top": [_shown(row) for row in described(top, places, wall)],
-        "shadows": [_shown(row) for row in described(shadows, places, wall)],
-    }
+    throttled, top, shadows = Largest(MAX_THROTTLED), Largest(MAX_TOP), Largest(MAX_TOP)
+    throttled_count = 0
+    rates = dict.fromkeys((kind.name for kind in ROW_KINDS), 0.0)
+    for row in rows:
+        if is_throttled(row.throttle_left, row.unthrottled_seconds):
+            throttled.add((row.throttle_left,), row)
+            throttled_count += 1
+        if row.rate > 0.0:
+            (shadows if row.shadow else top).add((row.used_ratio, row.rate), row)
+        if row.kind in rates and not (row.group or row.shadow):  # the members' own rows have the use of a group as well
+            rates[row.kind] += row.rate
+        yield
+    shown: dict[str, Any] = {"rates": rates, "throttled_count": throttled_count}
+    for name, table in (("throttled", throttled), ("top", top), ("shadows", shadows)):
+        shown[name] = entries = []
+        for values in (yield from described(table.rows(), places, wall)):
+            entries.append({key: values[source] for key, source in _SHOWN.items()})
+            yield
+    return shown
+
+
+class Largest:
+    """The `count` rows with the largest keys, gathered row by row, because a sort of thousands of rows takes long."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._heap: list[tuple[tuple[float, ...], int, UsageRow]] = []  # the number keeps the order of rows with equal keys
+        self._added = 0
+
+    def add(self, key: tuple[float, ...], row: UsageRow) -> None:
+        self._added += 1
+        entry = (key, -self._added, row)
+        if len(self._heap) < self._count:
+            heappush(self._heap, entry)
+        elif entry > self._heap[0]:
+            heapreplace(self._heap, entry)
+
+    def rows(self) -> list[UsageRow]:
+        """The rows, the largest key first."""
+        return [row for _, _, row in sorted(self._heap, reverse=True)]
 
 
 _SHOWN: Final = {
@@ -224,13 +252,8 @@ _SHOWN: Final = {
 """The values of a row on the live page, and the names of the rows of `/api/quotas`."""
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[source] for name, source in _SHOWN.items()}
-
-
-def _event(name: str, value: object) -> bytes:
-    body = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
-    return f"event: {name}\ndata: {body}\n\n".encode()
+async def _event(name: str, value: object) -> bytes:
+    return b"".join((f"event: {name}\ndata: ".encode(), *await in_slices(json_parts(value)), b"\n\n"))
 
 
 def _offer(viewer: asyncio.Queue[bytes | None], event: bytes | None) -> None:

@@ -10,6 +10,7 @@ from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
+from gateway.steps import Steps
 
 _FIELDS: Final = tuple(field.name for field in fields(UsageRow))
 
@@ -19,9 +20,9 @@ EARLY: Final = (
 )
 
 
-def described(rows: Iterable[UsageRow], places: Places, wall: float) -> list[dict[str, Any]]:
+def described(rows: Iterable[UsageRow], places: Places, wall: float) -> Steps[list[dict[str, Any]]]:
     """The rows as JSON values. `wall` is the time of the rows, in seconds since 1970."""
-    found = []
+    found: list[dict[str, Any]] = []
     for row in rows:
         kind = KINDS[row.kind]
         found.append(
@@ -33,6 +34,7 @@ def described(rows: Iterable[UsageRow], places: Places, wall: float) -> list[dic
                 "throttled_since": None if row.throttled_seconds is None else iso(wall - row.throttled_seconds),
             }
         )
+        yield
     return found
 
 

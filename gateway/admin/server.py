@@ -20,12 +20,14 @@ from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_p
 from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
+from gateway.admin.pieces import Pieces
 from gateway.admin.rows import EARLY, CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.features.catalogue import FEATURES
 from gateway.log import iso
+from gateway.time_slices import in_slices
 
 ACTIVE: Final = "/api/active"
 ACTIVE_SECONDS: Final = 10.0
@@ -61,10 +63,9 @@ class AdminServer(PageServer):
         super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
 
     async def _metrics(self, accept: str) -> web.Response:
-        scrape = Scrape.of(self._view)
-        # Thousands of samples take a tenth of a second to format, so a thread does it: connections should not wait.
-        body, content_type = await asyncio.to_thread(exposition, scrape, accept)
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        scrape = Scrape.of(self._view, await self._view.rows())
+        pieces, content_type = await in_slices(exposition(scrape, accept))
+        return web.Response(body=Pieces(pieces, content_type))
 
     async def _readyz(self, _: web.Request) -> web.Response:
         reason = self._view.not_ready()
@@ -100,12 +101,11 @@ class AdminServer(PageServer):
 
     async def _usage(self, *, throttled_only: bool = False) -> EntityUsage:
         view = self._view
-        rows = view.engine.snapshot(view.monotonic())
+        rows = await view.rows()
         if throttled_only:
             rows = [row for row in rows if row.throttle_left > 0.0]
         wall, places = view.wall(), self._places()
-        # Thousands of rows take long, so a thread describes them.
-        return EntityUsage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
+        return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
 
     async def _active(self) -> web.Response:
         """For a supervisor, which looks at it every few seconds."""

@@ -11,6 +11,8 @@ from gateway.proxy.sessions import ConnectionFacts
 from gateway.quotas.debts import ClearedDebt, DebtFilter
 from gateway.quotas.entity import DynamicQuotas
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+from gateway.steps import Steps
+from gateway.time_slices import in_slices
 
 
 class EngineView(Protocol):
@@ -23,7 +25,7 @@ class EngineView(Protocol):
     def small_quotas(self) -> dict[str, int]:
         """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
 
-    def snapshot(self, now: float) -> list[UsageRow]:
+    def rows(self, now: float) -> Steps[list[UsageRow]]:
         """A row for each bucket with its own name; the number of rows is bounded. `now` is monotonic, in seconds."""
 
     def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
@@ -72,6 +74,10 @@ class AdminView:
     sessions: Callable[[], Iterable[ListedSession]] = tuple
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall
+
+    async def rows(self) -> list[UsageRow]:
+        """The engine's rows, read in slices."""
+        return await in_slices(self.engine.rows(self.monotonic()))
 
     def report_on(self, page: str) -> dict[str, Any] | None:
         """The report of a feature as JSON values; None if the feature is not configured."""

@@ -10,7 +10,7 @@ from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows
+from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, shown_rows
 from gateway.quotas.meter import Meter, carry_over, precharge
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
@@ -18,15 +18,13 @@ from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
 from gateway.quotas.shared_meter import Part, SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
+from gateway.steps import Steps, at_once
 
 BUCKET_IDLE_SECONDS = 3600.0
 """The engine drops a bucket that was unused for that long, as Kafka does."""
 
 MAX_BUCKETS = 10_000
 """For each kind."""
-
-TOGETHER = 1_000
-"""The buckets that one part of a tick, or one scrape, reads: some milliseconds of work."""
 
 
 class QuotaEngine:
@@ -271,11 +269,10 @@ class QuotaEngine:
 
     def tick(self, now: float) -> None:
         """To be called once a second: marks totals and drops idle buckets."""
-        for _ in self.tick_in_parts(now):
-            pass
+        at_once(self.tick_in_steps(now))
 
-    def tick_in_parts(self, now: float) -> Iterator[None]:
-        """A tick that yields after each `TOGETHER` buckets, so that the caller can serve clients in between."""
+    def tick_in_steps(self, now: float) -> Steps[None]:
+        """As `tick`. The engine may be used between the steps."""
         for policy in set(self._policies.values()):
             policy.tick(now)
         for name, buckets in self._buckets.items():
@@ -287,8 +284,8 @@ class QuotaEngine:
             slots = self._labelled[name]
             rest = UnnamedBuckets()
             every = list(buckets.values())
-            for start in range(0, len(every), TOGETHER):
-                for bucket in every[start : start + TOGETHER]:
+            for start in range(0, len(every), STEP_BUCKETS):
+                for bucket in every[start : start + STEP_BUCKETS]:
                     bucket.tick(now, marking=marking)
                     if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
                         self._drop(name, bucket)
@@ -302,14 +299,18 @@ class QuotaEngine:
             self._rests[name] = rest.row(KINDS[name], self._gone[name])
 
     def snapshot(self, now: float) -> list[UsageRow]:
-        """A row for each bucket with a label slot, and one row per kind for all others.
+        return at_once(self.rows(now))
 
-        With more than `TOGETHER` others, their row is as of the last tick.
+    def rows(self, now: float) -> Steps[list[UsageRow]]:
+        """A row for each bucket with a label slot, and one row per kind for all others, as of the last tick.
+
+        The engine may be used between the steps.
         """
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
-            other = self._rests.get(name) if len(buckets) - len(self._labelled[name].buckets) > TOGETHER else None
-            rows += shown_rows(KINDS[name], buckets.values(), self._labelled[name], other, self._gone[name], now)
+            slots, gone = self._labelled[name], self._gone[name]
+            of_kind = yield from shown_rows(KINDS[name], buckets.values(), slots, self._rests.get(name), gone, now)
+            rows += of_kind
         return rows
 
     def active_rows(self, now: float, seconds: float) -> list[UsageRow]:

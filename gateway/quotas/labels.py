@@ -10,9 +10,13 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import OTHER
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.snapshot import Tally, UsageRow
+from gateway.steps import Steps
 
 REFILL_SECONDS: Final = 3_600.0
 """The time in which as many new names get a slot as there are slots."""
+
+STEP_BUCKETS: Final = 16
+"""The buckets that one step of a tick or of a scrape reads."""
 
 
 class LabelSlots:
@@ -111,10 +115,13 @@ class UnnamedBuckets:
 
 def shown_rows(
     kind: QuotaKind, buckets: Collection[Bucket], slots: LabelSlots, other: UsageRow | None, gone: Tally, now: float
-) -> list[UsageRow]:
-    """A row for each bucket with a slot, and one row for all others: `other` if it is given. `gone` as for `UnnamedBuckets`."""
-    rows = [bucket.row(now) for bucket in slots.buckets]
-    unnamed = len(buckets) - len(rows)
+) -> Steps[list[UsageRow]]:
+    """A row for each bucket with a slot, and one row for all others. `gone` is as for `UnnamedBuckets`.
+
+    `other` is their row of the last tick. Before the first tick it is None, and the first step sums them up.
+    """
+    named = list(slots.buckets)
+    unnamed = len(buckets) - len(named)
     if other is None:
         rest = UnnamedBuckets()
         if unnamed:
@@ -122,6 +129,10 @@ def shown_rows(
                 if not bucket.labelled:
                     rest.add(bucket, now)
         other = rest.row(kind, gone)
+    rows: list[UsageRow] = []
+    for start in range(0, len(named), STEP_BUCKETS):
+        rows += [bucket.row(now) for bucket in named[start : start + STEP_BUCKETS]]
+        yield
     if unnamed or other.amount_total:
         rows.append(other)
     return rows

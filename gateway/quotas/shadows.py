@@ -6,7 +6,6 @@ waited for it (`StretchedMeter`). docs/decisions/030-shadow-limits.md explains t
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from itertools import chain
 from typing import Final
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
@@ -30,6 +29,7 @@ from gateway.quotas.scope import at_broker
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import UsageRow
 from gateway.quotas.stretched_meter import StretchedMeter
+from gateway.steps import Steps
 
 SHADOW: Final = "shadow_"
 """In messages and files of use, the kind of a shadow limit is its quota kind behind this prefix."""
@@ -154,10 +154,9 @@ class ShadowEngine(QuotaEngine):
             group = self._above.get(group)
         return path
 
-    def snapshot(self, now: float) -> list[UsageRow]:
+    def rows(self, now: float) -> Steps[list[UsageRow]]:
         """Without the buckets whose shadow limit was removed."""
-        rows = super().snapshot(now)
-        return [replace(row, shadow=True) for row in rows if row.limit is not None or row.user == OTHER]
+        return _as_shadows(super().rows(now))
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -230,11 +229,11 @@ class EngineWithShadows(QuotaEngine):
         self.shadows.apply(settings, now)
         super().apply(settings, now)
 
-    def snapshot(self, now: float) -> list[UsageRow]:
-        return super().snapshot(now) + self.shadows.snapshot(now)
+    def rows(self, now: float) -> Steps[list[UsageRow]]:
+        return _both(super().rows(now), self.shadows.rows(now))
 
-    def tick_in_parts(self, now: float) -> Iterator[None]:
-        return chain(super().tick_in_parts(now), self.shadows.tick_in_parts(now))
+    def tick_in_steps(self, now: float) -> Steps[None]:
+        return _one_after_the_other(super().tick_in_steps(now), self.shadows.tick_in_steps(now))
 
     def _set_table(self, table: QuotaTable) -> None:
         super()._set_table(table)
@@ -242,3 +241,22 @@ class EngineWithShadows(QuotaEngine):
             self.charges_requests = True
         # A member's heartbeats are as free under a shadow limit as under a real one.
         self.rate_kinds = tuple(dict.fromkeys([*self.rate_kinds, *self.shadows.rate_kinds]))
+
+
+def _as_shadows(steps: Steps[list[UsageRow]]) -> Steps[list[UsageRow]]:
+    found: list[UsageRow] = []
+    for row in (yield from steps):
+        if row.limit is not None or row.user == OTHER:
+            found.append(replace(row, shadow=True))
+            yield
+    return found
+
+
+def _both(first: Steps[list[UsageRow]], second: Steps[list[UsageRow]]) -> Steps[list[UsageRow]]:
+    rows = yield from first
+    return rows + (yield from second)
+
+
+def _one_after_the_other(first: Steps[None], second: Steps[None]) -> Steps[None]:
+    yield from first
+    yield from second

@@ -29,6 +29,7 @@ from gateway.admin.single_flight import SingleFlight
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
+from gateway.time_slices import in_slices
 from gateway.version import weir_version
 from gateway.workers.answers import (
     Answer,
@@ -119,7 +120,7 @@ class WorkersServer(PageServer):
         own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
         return merge_histories([answer["history"] for answer in facts]), {
             **self._facts,
-            **ranked(rows, self._places_of_quotas(), clock.wall()),
+            **await in_slices(ranked(rows, self._places_of_quotas(), clock.wall())),
             **own,
         }
 
@@ -180,7 +181,7 @@ class WorkersServer(PageServer):
 
     async def _usage(self) -> EntityUsage:
         rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()
-        return EntityUsage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
+        return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
 
     async def _quotas(self) -> Answer:
         usage = await self._usage()

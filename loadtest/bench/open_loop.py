@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -43,7 +44,7 @@ class OpenLoop:
     """A load of `rate` requests a second on `connections` connections in turn, each request with a batch of `size` bytes.
 
     The broker listens on `broker_port`. The CPU time is that of the processes `pids`. The load requests each of the URLs
-    `visits` once a second, unless the response before is still arriving.
+    `visits` once a second, one after the other, unless the response before is still arriving.
     """
 
     address: str
@@ -174,6 +175,7 @@ class LoadGenerator:
         self._peers: list[Peer] = []  # those and the broker's
         self._stuck: set[Peer] = set()
         self._visits: dict[str, socket.socket] = {}
+        self._urls = cycle(job.visits)
 
     def run(self) -> OpenSample:
         """Raises `LoadError`, `OSError`."""
@@ -227,8 +229,8 @@ class LoadGenerator:
                 for peer in [*stuck]:
                     peer.flush()
             if now >= next_visit:
-                next_visit += _VISIT_SECONDS
-                self._visit_pages()
+                next_visit += _VISIT_SECONDS / max(1, len(job.visits))
+                self._visit_next_page()
             if now > end:
                 raise LoadError(f"{total - self._answered} of {total} requests have no response")
         return (ended_cpu - began_cpu) / float(self._due[-1] - self._due[measured_from])
@@ -270,10 +272,10 @@ class LoadGenerator:
 
         self._watch(peer.socket, read)
 
-    def _visit_pages(self) -> None:
-        for url in self._job.visits:
-            if url not in self._visits:
-                self._visit(url)
+    def _visit_next_page(self) -> None:
+        url = next(self._urls, None)
+        if url is not None and url not in self._visits:
+            self._visit(url)
 
     def _visit(self, url: str) -> None:
         parts = urlsplit(url)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gateway import clock
+from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig
 from gateway.config.load import parse_config
@@ -15,6 +16,7 @@ from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.steps import at_once
 
 CONFIG = """
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -26,6 +28,10 @@ admin: {port: 21201}
 """
 NOW = 1_000.0
 WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250Z
+
+
+def scraped(view: AdminView) -> Scrape:
+    return Scrape.of(view, at_once(view.engine.rows(view.monotonic())))
 
 
 @pytest.fixture

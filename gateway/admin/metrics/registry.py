@@ -1,16 +1,24 @@
 """All Prometheus metrics, read at scrape time. Rows are in the module of their subject; the gateway's own rows are here."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from gateway.admin.metrics import clients, quotas
 from gateway.admin.metrics.row import Row, Value, one, reasons
 from gateway.admin.metrics.scrape import Scrape
+from gateway.admin.pieces import in_pieces
 from gateway.features.catalogue import FEATURES
+from gateway.steps import Steps
 from gateway.version import weir_version
+
+_END: Final = b"# EOF\n"
+"""The last line of OpenMetrics."""
 
 _PROCESS: tuple[Row, ...] = (
     Value("counter", "weir_config_reloads_total", "Changed config files, by result.", ("result",),
@@ -38,21 +46,40 @@ METRICS: tuple[Row, ...] = (
 """Every metric. Labels are bounded: names of buckets by the engine, all others by the program itself."""
 
 
-class _Families:
-    """A collector of prometheus_client."""
+_TOGETHER: Final = 4
+"""The samples that one step formats."""
 
-    def __init__(self, scrape: Scrape) -> None:
-        self._scrape = scrape
+
+class _Part(Collector):
+    """Some samples of a metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
 
     def collect(self) -> Iterator[Metric]:
-        for row in METRICS:
-            yield row.family(self._scrape)
+        yield self._metric
 
 
-def exposition(scrape: Scrape, accept: str) -> tuple[bytes, str]:
+def exposition(scrape: Scrape, accept: str) -> Steps[tuple[list[bytes], str]]:
     """A page of metrics in the format that the `Accept` header asks for, and its content type."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(scrape))
-    ProcessCollector(registry=registry)
     encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    page: list[bytes] = []
+    for row in METRICS:
+        family = yield from row.family(scrape)
+        yield from _formatted(family, encode, page)
+    for family in ProcessCollector(registry=None).collect():
+        yield from _formatted(family, encode, page)
+    page.append(encode(CollectorRegistry()))
+    pieces = yield from in_pieces(page)
+    return pieces, content_type
+
+
+def _formatted(family: Metric, encode: Callable[[Collector], bytes], page: list[bytes]) -> Steps[None]:
+    """Append the metric to the page. Only its first part keeps the lines about the metric, and no part the end of a page."""
+    for start in range(0, max(len(family.samples), 1), _TOGETHER):
+        part = copy(family)
+        part.samples = family.samples[start : start + _TOGETHER]
+        text = encode(_Part(part))
+        lines = text.splitlines(keepends=True)
+        page.append(b"".join(line for line in lines if not line.startswith(b"# ") or (not start and line != _END)))
+        yield

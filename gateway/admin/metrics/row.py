@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from gateway.admin.metrics.scrape import Scrape
+from gateway.steps import Steps
 
 Labels = tuple[str, ...]
 Read = Callable[[Scrape], Iterable[tuple[Labels, float]]]
@@ -53,11 +54,11 @@ class Value:
     read: Read
     merge: Merge = "sum"
 
-    def family(self, scrape: Scrape) -> Metric:
+    def family(self, scrape: Scrape) -> Steps[Metric]:
         """The metric with all its samples."""
         return self.filled(self.read(scrape))
 
-    def filled(self, samples: Iterable[tuple[Labels, float]]) -> Metric:
+    def filled(self, samples: Iterable[tuple[Labels, float]]) -> Steps[Metric]:
         """The metric with these samples. Equal labels are merged, because Prometheus refuses a page with two such samples."""
         merged: dict[Labels, float] = {}
         for labels, value in samples:
@@ -65,11 +66,13 @@ class Value:
             if key in merged:
                 value = merged[key] + value if self.kind == "counter" else max(merged[key], value)
             merged[key] = value
+            yield
         family = (CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily)(
             self.name, self.help, labels=self.labels
         )
         for key, value in merged.items():
             family.add_sample(self.name, dict(zip(self.labels, key, strict=False)), value)
+            yield
         return family
 
 
@@ -87,10 +90,11 @@ class Distribution:
     labels: Labels
     read: Callable[[Scrape], Iterable[tuple[Labels, Histogram]]]
 
-    def family(self, scrape: Scrape) -> Metric:
+    def family(self, scrape: Scrape) -> Steps[Metric]:
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         for labels, histogram in self.read(scrape):
             family.add_metric(labels, histogram.buckets(), histogram.total)
+            yield
         return family
 
 

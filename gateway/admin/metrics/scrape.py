@@ -14,9 +14,9 @@ Report = TypeVar("Report")
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """All values of one scrape, read in the event loop, so that a thread can format them.
+    """All values of one scrape. They are formatted in steps, and clients are served in between.
 
-    Collections that may change their size are copied; the plain integers of `counters` may go on counting. Reasons that
+    So collections that may change their size are copied; the plain integers of `counters` may go on counting. Reasons that
     deserve an alert begin at 0, because Prometheus's `increase` does not see a series begin at 1.
     """
 
@@ -45,9 +45,9 @@ class Scrape:
         return next((report for report in self.reports if isinstance(report, kind)), None)
 
     @classmethod
-    def of(cls, view: AdminView) -> "Scrape":
+    def of(cls, view: AdminView, rows: list[UsageRow]) -> "Scrape":
         return cls(
-            rows=view.engine.snapshot(view.monotonic()),
+            rows=rows,
             totals=[*view.engine.throttle_totals(), *chain(*(feature.throttle_totals() for feature in view.features))],
             overflowed=view.engine.overflowed,
             small_quotas=view.engine.small_quotas(),

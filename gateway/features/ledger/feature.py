@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Protocol
 
 from gateway import clock
@@ -22,6 +23,8 @@ from gateway.ledger_paths import partition
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.group_buckets import GroupShareRow
+from gateway.steps import Steps, at_once
+from gateway.time_slices import in_slices
 
 MAX_PENDING = 50_000
 """The maximum number of events between two flushes. Throttles and rejections do not count, because they are folded."""
@@ -116,6 +119,7 @@ class Ledger(Feature[LedgerConfig | None]):
             max_bytes=config.max_bytes,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._flushing: Steps[dict[str, list[str]]] | None = None  # to be finished by `close` if the flush is cancelled
         self._closed = False
         self._tasks: list[BackgroundTask] = []
 
@@ -158,7 +162,7 @@ class Ledger(Feature[LedgerConfig | None]):
                 _log.info("%d unfinished files of an earlier process are finished", recovered)
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
-                self._sample()
+                await in_slices(self._sample())
                 now = clock.monotonic()
                 if now - flushed >= self._config.flush_seconds:
                     flushed = now
@@ -175,14 +179,22 @@ class Ledger(Feature[LedgerConfig | None]):
         if self._closed:
             return
         self._closed = True
-        self._sample(last=True)
+        at_once(self._sample(last=True))
         # Blocks the loop: a cancelled task can't await the thread, and there is not much to write.
-        self._thread.submit(self._files.write, self._lines(), clock.wall(), clock.monotonic())
+        for lines in (self._flushing, self._lines()):
+            if lines is not None:
+                self._thread.submit(self._files.write, at_once(lines), clock.wall(), clock.monotonic())
         self._thread.submit(self._files.close)
         self._thread.shutdown(wait=True)
 
     async def flush(self) -> None:
-        lines = self._lines()
+        self._flushing = self._lines()
+        try:
+            lines = await in_slices(self._flushing)
+        except Exception:
+            self._flushing = None
+            raise
+        self._flushing = None
         try:
             lost = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._files.write, lines, clock.wall(), clock.monotonic()
@@ -192,13 +204,15 @@ class Ledger(Feature[LedgerConfig | None]):
             _log.exception("%d events are lost: the ledger can't be written", lost)
         self._counters.ledger_dropped += lost
 
-    def _sample(self, *, last: bool = False) -> None:
-        for sample in self._usage.take(self._gateway, self._buckets(), clock.wall(), last=last):
+    def _sample(self, *, last: bool = False) -> Steps[None]:
+        samples = yield from self._usage.take(self._gateway, self._buckets(), clock.wall(), last=last)
+        for sample in samples:
             self.notify(sample)
         sources: list[Lossy] = [self.folds, self._usage, self._rejections]
         if self._shadows is not None:
             sampler, buckets = self._shadows
-            for shadow in sampler.take(self._gateway, buckets(), clock.wall(), last=last):
+            shadows = yield from sampler.take(self._gateway, buckets(), clock.wall(), last=last)
+            for shadow in shadows:
                 self.notify(shadow)
             sources.append(sampler)
         if self._groups is not None:
@@ -210,19 +224,20 @@ class Ledger(Feature[LedgerConfig | None]):
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0
 
-    def _lines(self) -> dict[str, list[str]]:
+    def _lines(self) -> Steps[dict[str, list[str]]]:
         """The lines of all gathered events, by folder."""
-        events, self._pending = self._pending, []
-        events.extend(self._rejections.take(self._gateway))
-        events.extend(self.folds.take(self._gateway, clock.monotonic(), clock.wall()))
+        pending, self._pending = self._pending, []
+        rejected = self._rejections.take(self._gateway)
+        throttled = self.folds.take(self._gateway, clock.monotonic(), clock.wall())
         lines: dict[str, list[str]] = {}
-        for event in events:
+        for event in chain[Event](pending, rejected, throttled):
+            yield
             try:
                 lines.setdefault(partition(event.time_ms), []).append(to_line(event))
             except ValueError as error:
                 self._counters.ledger_dropped += 1
                 _log.error("an event (%s) is lost: it can't be written as a line of the ledger: %s", event.TYPE, error)
-        if self._topic is not None and events:
+        if self._topic is not None and lines:
             self._counters.ledger_topic_dropped += self._topic.publish([line for some in lines.values() for line in some])
         return lines
 

@@ -1,6 +1,7 @@
 """Folds the throttle decisions of an interval: one event for each entity, API and broker."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.events import ThrottleEvent
@@ -78,10 +79,11 @@ class ThrottleFolds:
         fold.early_ms += milliseconds
         fold.early_max_ms = max(fold.early_max_ms, milliseconds)
 
-    def take(self, gateway: str, monotonic: float, wall: float) -> list[ThrottleEvent]:
-        """The events of the interval that ends now; `monotonic` and `wall` are the present time in seconds."""
+    def take(self, gateway: str, monotonic: float, wall: float) -> Iterator[ThrottleEvent]:
+        """The events of the interval that ends with the first one; `monotonic` and `wall` are the present time in seconds."""
         folds, self._folds, self._latest = self._folds, {}, {}
-        return [_event(gateway, key, fold, wall - monotonic) for key, fold in folds.items()]
+        for key, fold in folds.items():
+            yield _event(gateway, key, fold, wall - monotonic)
 
     def _decision(self, key: _Key, origin: Origin, seconds: float, now: float) -> Fold | None:
         fold = self._fold(key, now)

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from itertools import chain
 from typing import Generic, TypedDict, TypeVar
 
 from gateway.events import AT_BROKER
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import Resolution
+from gateway.steps import Steps
 
 MINUTE = 60.0
 MAX_SAMPLES = 10_000
@@ -73,28 +73,35 @@ class MinuteSampler(ABC, Generic[SampleT]):
         else:
             self._forgotten.append(bucket)
 
-    def take(self, gateway: str, buckets: Iterable[Bucket], wall: float, *, last: bool = False) -> list[SampleT]:
-        """The samples of the last minute; none before the minute is over, except for the `last` call."""
+    def take(self, gateway: str, buckets: Iterable[Bucket], wall: float, *, last: bool = False) -> Steps[list[SampleT]]:
+        """The samples of the last minute; none before the minute is over, except for the `last` call.
+
+        Steps that are given up have no effect. The engine may be used between the steps.
+        """
         minute = wall // MINUTE
         if minute == self._minute and not last:
             return []
-        began, self._minute = self._minute, minute
+        began_ms = int(self._minute * MINUTE * 1000)
         seen: dict[Bucket, Totals] = {}
-        forgotten, self._forgotten = self._forgotten, []
+        forgotten = list(self._forgotten)
         samples: list[SampleT] = []
-        for bucket in chain(buckets, forgotten):
+        dropped = 0
+        for bucket in (*buckets, *forgotten):
+            yield
             before = self._seen.get(bucket, _UNUSED)
             seen[bucket] = now = self._totals(bucket)
             if self._is_idle(before, now):
                 continue
             if len(samples) >= MAX_SAMPLES:
-                self.dropped += 1
+                dropped += 1
                 continue
-            head = _head(gateway, int(began * MINUTE * 1000), bucket, before, now)
+            head = _head(gateway, began_ms, bucket, before, now)
             samples.append(self._sample(head, before, now))
         for bucket in forgotten:
             del seen[bucket]
-        self._seen = seen
+        del self._forgotten[: len(forgotten)]
+        self._minute, self._seen = minute, seen
+        self.dropped += dropped
         return samples
 
 

@@ -8,6 +8,7 @@ from prometheus_client.core import Metric
 
 from gateway.admin.metrics.row import Labels, Read, Row, Value
 from gateway.admin.metrics.scrape import Scrape
+from gateway.steps import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +78,6 @@ METRICS: tuple[Row, ...] = tuple(
 def families(report: NotifyReport) -> list[Metric]:
     """The metrics of a process that has no scrape of its own."""
     return [
-        Value(kind, name, text, labels, lambda _: ()).filled(samples(report)) for kind, name, text, labels, samples in _TABLE
+        at_once(Value(kind, name, text, labels, lambda _: ()).filled(samples(report)))
+        for kind, name, text, labels, samples in _TABLE
     ]

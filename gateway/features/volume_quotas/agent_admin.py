@@ -12,6 +12,7 @@ from gateway.admin.http import Address, Page, PageServer, shared_metrics
 from gateway.admin.metrics.scrape import Scrape
 from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
 from gateway.features.volume_quotas.report import PublisherReport
+from gateway.steps import at_once
 
 _PORT_KEY = "quotas.volumes.agent.admin_port"
 
@@ -54,4 +55,4 @@ class _Families:
 
     def collect(self) -> Iterator[Metric]:
         for row in PUBLISHER_METRICS:
-            yield row.family(cast(Scrape, self))
+            yield at_once(row.family(cast(Scrape, self)))

@@ -25,6 +25,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.quotas.engine import QuotaEngine
+from gateway.steps import at_once
 from tests.gateway.features.notify.rows import used
 
 
@@ -54,14 +55,16 @@ async def test_page_names_the_quota_that_binds(client: ClientSession) -> None:
 
 
 def test_page_counts_unenforced_throttles_apart(view: AdminView) -> None:
-    row = described([used(1.2, throttled_total=12, unenforced_total=9)], Places(view.effective.config, "weir.yaml"), 0.0)[0]
+    row = at_once(
+        described([used(1.2, throttled_total=12, unenforced_total=9)], Places(view.effective.config, "weir.yaml"), 0.0)
+    )[0]
     text = entity_page(EntityNames("alice", None, None), [row], EntityUsage([row], True, "now"))
     assert "12 requests, 0.0 s in sum; 9 of them not enforced" in text
 
 
 def test_page_shows_each_broker_apart(view: AdminView) -> None:
     places = Places(view.effective.config, "weir.yaml")
-    rows = described([used(0.2, broker="1"), used(0.3, broker="2")], places, 0.0)
+    rows = at_once(described([used(0.2, broker="1"), used(0.3, broker="2")], places, 0.0))
     entity = EntityNames("alice", None, None)
     text = entity_page(entity, [row for row in rows if entity.owns(row)], EntityUsage(rows, True, "now"))
     assert text.count("user alice, broker 1") == text.count("user alice, broker 2") == 1

@@ -19,6 +19,7 @@ from gateway.admin.view import AdminView
 from gateway.config.load import parse_config
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.steps import at_once
 from tests.gateway.features.notify.rows import used
 
 CONFIG = """\
@@ -94,7 +95,7 @@ def test_use_is_explained_for_each_broker(path: Path) -> None:
     path.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
     places = Places(parse_config(path.read_text(), source="weir.yaml"), "weir.yaml")
     rows = [used(ratio, broker=broker, throttle_left=left) for broker, ratio, left in (("2", 1.5, 3.0), ("1", 0.2, 0.0))]
-    answer = with_use(explain_client(ClientNames("alice"), places, {}), described(rows, places, 0.0))
+    answer = with_use(explain_client(ClientNames("alice"), places, {}), at_once(described(rows, places, 0.0)))
     found = [each for each in answer["quotas"] if each["key"] == "producer_byte_rate"]
     assert [(each["use"]["broker"], each["use"]["used_ratio"]) for each in found] == [("1", 0.2), ("2", 1.5)]
     assert "because it has used more than 512 KiB/s of user=alice at broker 2." in answer["binds"][0]

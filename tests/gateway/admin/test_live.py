@@ -111,29 +111,29 @@ async def test_viewer_over_the_limit_is_refused(server: AdminServer, monkeypatch
             assert "viewers are the maximum" in await other.text()
 
 
-def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
+async def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
         engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
-    picture = GatewaySnapshots(replace(view, engine=engine)).snapshot()
+    picture = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
     assert picture["throttled_count"] == MAX_THROTTLED + 5
     assert len(picture["throttled"]) == MAX_THROTTLED
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
 
 
-def test_picture_counts_members_and_not_their_group_in_sums(view: AdminView) -> None:
+async def test_picture_counts_members_and_not_their_group_in_sums(view: AdminView) -> None:
     jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((jobs.quota,), groups=(jobs,)), NOW)
     for bucket in engine.acquire_path("produce", "alice", "job-1", NOW):
         bucket.charge(30_000, NOW)
-    picture = GatewaySnapshots(replace(view, engine=engine)).snapshot()
+    picture = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
     own, group = (next(row for row in picture["top"] if row["group"] == name) for name in ("", "jobs"))
     assert picture["rates"]["produce"] == own["rate"] == group["rate"] > 0
     assert [row["group"] for row in picture["throttled"]] == ["jobs"]
 
 
-def test_entity_stays_throttled_for_a_while_after_its_throttle(view: AdminView) -> None:
+async def test_entity_stays_throttled_for_a_while_after_its_throttle(view: AdminView) -> None:
     """Requests of one producer are throttled one after the other, so a row would come and go many times a second."""
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW)
@@ -142,7 +142,7 @@ def test_entity_stays_throttled_for_a_while_after_its_throttle(view: AdminView) 
     over = NOW + bucket.throttle_left(NOW)
     times = iter((over + HOLD_SECONDS - 0.1, over + HOLD_SECONDS + 0.1))
     snapshots = GatewaySnapshots(replace(view, engine=engine, monotonic=lambda: next(times)))
-    held, gone = snapshots.snapshot(), snapshots.snapshot()
+    held, gone = await snapshots.snapshot(), await snapshots.snapshot()
     assert (held["throttled_count"], held["throttled"][0]["left"]) == (1, 0.0)
     assert (gone["throttled_count"], gone["throttled"]) == (0, [])
 

@@ -7,10 +7,11 @@ import pytest
 
 from gateway.admin.metrics.registry import METRICS, exposition
 from gateway.admin.metrics.row import Distribution, Row, Value
-from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.quotas.kinds import UNITS
+from gateway.steps import at_once
 from gateway.workers.families import WORKER_METRICS
+from tests.gateway.conftest import scraped
 from tests.helm.prometheus_process import program
 
 ALL = [*METRICS, *WORKER_METRICS]
@@ -100,7 +101,7 @@ def test_deprecated_metrics_name_an_existing_successor() -> None:
 
 
 def test_deprecated_metric_has_the_values_of_its_successor(view: AdminView) -> None:
-    text = exposition(Scrape.of(view), "")[0].decode()
+    text = b"".join(at_once(exposition(scraped(view), ""))[0]).decode()
     labels = '{client_id="etl",kind="produce",user="alice"}'
     (old,) = re.findall(rf"^weir_quota_limit{re.escape(labels)} (\S+)$", text, re.MULTILINE)
     (new,) = re.findall(rf"^weir_quota_limit_bytes_per_second{re.escape(labels)} (\S+)$", text, re.MULTILINE)
@@ -109,7 +110,7 @@ def test_deprecated_metric_has_the_values_of_its_successor(view: AdminView) -> N
 
 @pytest.mark.process
 def test_promtool_accepts_the_page(view: AdminView) -> None:
-    body = exposition(Scrape.of(view), "")[0]
+    body = b"".join(at_once(exposition(scraped(view), ""))[0])
     found = subprocess.run([program("promtool"), "check", "metrics"], input=body, capture_output=True, timeout=60)
     lines = [line for line in (found.stdout + found.stderr).decode().splitlines() if "weir_" in line]
     assert lines == []

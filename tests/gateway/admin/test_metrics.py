@@ -4,14 +4,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from gateway.admin.metrics.clients import api_name
 from gateway.admin.metrics.registry import METRICS, exposition
 from gateway.admin.metrics.row import Histogram, label
-from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
@@ -24,8 +25,9 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
+from gateway.steps import Steps, at_once
 from protocol.api_keys import APIS
-from tests.gateway.conftest import Readiness, reported
+from tests.gateway.conftest import Readiness, reported, scraped
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -44,9 +46,9 @@ class Page:
     """A scraped page."""
 
     def __init__(self, view: AdminView, accept: str = "") -> None:
-        body, self.content_type = exposition(Scrape.of(view), accept)
+        pieces, self.content_type = at_once(exposition(scraped(view), accept))
         parse = open_metrics_families if "openmetrics" in self.content_type else text_string_to_metric_families
-        self.text = body.decode()
+        self.text = b"".join(pieces).decode()
         self.families = list(parse(self.text))
         self.samples = samples(self.families)
 
@@ -284,7 +286,7 @@ def test_process_and_build_have_metrics(view: AdminView) -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_each_metric_has_type_help_and_valid_name(view: AdminView, metric) -> None:
-    family = metric.family(Scrape.of(view))
+    family = at_once(metric.family(scraped(view)))
     assert family.documentation.endswith((".", "version"))
     assert metric.name.startswith("weir_")
     assert metric.name.endswith("_total") == (family.type == "counter")
@@ -300,6 +302,20 @@ def test_open_metrics_is_sent_on_request(view: AdminView) -> None:
     assert {key: value for key, value in page.samples.items() if key[0].startswith("weir_")} == weir
 
 
+@pytest.mark.parametrize("accept", ["", OPEN_METRICS])
+def test_page_in_steps_is_that_of_the_library(view: AdminView, accept: str) -> None:
+    """Values of this process and of Python differ from moment to moment."""
+    view = replace(view, engine=Rows(*(row(user=f"u{number}", rate=2.0 + number) for number in range(50))))
+
+    class Whole(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return [at_once(metric.family(scraped(view))) for metric in METRICS]
+
+    encode, _ = choose_encoder(accept)
+    page, whole = Page(view, accept).text.splitlines(), encode(Whole()).decode().splitlines()
+    assert [line for line in page if "process_" not in line] == whole
+
+
 class Rows:
     """An engine with given rows, such as names of hostile clients."""
 
@@ -311,7 +327,8 @@ class Rows:
     def small_quotas(self) -> dict[str, int]:
         return {}
 
-    def snapshot(self, now: float) -> list[UsageRow]:
+    def rows(self, now: float) -> Steps[list[UsageRow]]:
+        yield
         return self._rows
 
     def throttle_totals(self) -> list:

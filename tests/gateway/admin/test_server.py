@@ -16,6 +16,7 @@ from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.load import parse_config
 from gateway.config.problems import Problem
+from gateway.steps import at_once
 from loadtest.testkit.kafka import free_port
 
 PORT = free_port()
@@ -85,7 +86,7 @@ async def test_quotas_page_lists_rows_and_units(client: aiohttp.ClientSession, v
     assert answer["generated_at"] == "2026-01-01T00:00:00.250Z"
     assert answer["enforce"] is True
     assert answer["units"]["produce"] == "bytes"
-    assert len(answer["rows"]) == len(view.engine.snapshot(view.monotonic()))
+    assert len(answer["rows"]) == len(at_once(view.engine.rows(view.monotonic())))
     (alice,) = [row for row in answer["rows"] if row["user"] == "alice"]
     assert alice["throttle_left"] == pytest.approx(3.0)
     assert alice["level"] == "user=<default>, client-id=<default>"

@@ -18,6 +18,7 @@ from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
 from gateway.quotas.kinds import BYTES, KINDS
 from gateway.quotas.snapshot import wait_text
+from gateway.steps import at_once
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.rows import used
 
@@ -189,7 +190,9 @@ def test_empty_table_and_unenforced_quotas_are_explained() -> None:
 
 
 def test_unenforced_throttles_are_counted_apart(view: AdminView) -> None:
-    row = described([used(1.2, throttled_total=12, unenforced_total=9)], Places(view.effective.config, "weir.yaml"), 0.0)[0]
+    row = at_once(
+        described([used(1.2, throttled_total=12, unenforced_total=9)], Places(view.effective.config, "weir.yaml"), 0.0)
+    )[0]
     screen = Screen()
     screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": [row]}, 180))
     assert "12, 9 unenforced" in screen.text
@@ -199,7 +202,9 @@ def test_unenforced_throttles_are_counted_apart(view: AdminView) -> None:
 
 
 def test_groups_have_rows_with_their_names(view: AdminView) -> None:
-    rows = described([used(0.5, user="", group="jobs", level="group=jobs")], Places(view.effective.config, "weir.yaml"), 0.0)
+    rows = at_once(
+        described([used(0.5, user="", group="jobs", level="group=jobs")], Places(view.effective.config, "weir.yaml"), 0.0)
+    )
     answer = {"generated_at": "2026-01-01T00:00:00Z", "enforce": True, "rows": rows}
     screen = Screen()
     screen.console.print(quota_table(answer, 180))
@@ -211,7 +216,7 @@ def test_rows_of_brokers_have_a_column(view: AdminView) -> None:
     places = Places(view.effective.config, "weir.yaml")
     texts = []
     for brokers in (("17", "bootstrap"), ("", "")):
-        rows = described([used(0.5, broker=broker) for broker in brokers], places, 0.0)
+        rows = at_once(described([used(0.5, broker=broker) for broker in brokers], places, 0.0))
         screen = Screen()
         screen.console.print(quota_table({"generated_at": "2026-01-01T00:00:00Z", "enforce": True, "rows": rows}, 180))
         texts.append(screen.text)

@@ -1,5 +1,6 @@
 """The ledger records events, and its failures never end the gateway."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
+from gateway import clock, time_slices
 from gateway.events import ConnectionRejected, UsageSample
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
@@ -103,6 +104,24 @@ async def test_event_that_json_cannot_hold_loses_nothing_else(ledger: Ledger, wr
     await ledger.flush()
     assert [event["amount"] for event in written()] == [2.0]
     assert counters.ledger_dropped == 1
+
+
+async def test_flush_that_exit_interrupts_loses_nothing(
+    ledger: Ledger, written: Written, counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 0.0)
+    for number in range(100):
+        ledger.notify(UsageSample(time_ms=0, gateway="weir-1", kind="produce", amount=float(number)))
+    flush = asyncio.create_task(ledger.flush())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ledger.notify(UsageSample(time_ms=0, gateway="weir-1", kind="produce", amount=100.0))
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+    ledger.close()
+    assert [event["amount"] for event in written()] == [float(number) for number in range(101)]
+    assert counters.ledger_dropped == 0
 
 
 async def test_failed_flush_is_counted_and_next_succeeds(

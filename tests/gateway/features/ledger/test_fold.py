@@ -39,7 +39,7 @@ def test_decisions_of_an_interval_fold_into_one_event(bucket):
     assert event.throttle_slots == {throttle_slot(500): 1, throttle_slot(1_000): 1, throttle_slot(2_000): 1}
     assert (event.limit, event.rate) == (1_000, pytest.approx(1_200.0))
     assert event.enforced
-    assert folds.take("weir-1", NOW + 10.0, WALL) == []
+    assert not list(folds.take("weir-1", NOW + 10.0, WALL))
 
 
 def test_throttle_by_a_group_names_the_group():
@@ -74,7 +74,7 @@ def test_api_broker_and_enforcement_separate_events(bucket):
         (HOME, ApiKey.PRODUCE, (1.0, False)),
     ):
         folds.throttled(origin, api, bucket, 1, verdict, NOW)
-    events = folds.take("weir-1", NOW, WALL)
+    events = list(folds.take("weir-1", NOW, WALL))
     assert [(event.api, event.broker, event.enforced, event.throttle_ms) for event in events] == [
         ("Produce", 1, True, 1_000),
         ("Fetch", 1, True, 1_000),
@@ -105,7 +105,7 @@ def test_decisions_over_fold_limit_are_counted():
     for number in range(MAX_FOLDS + 2):
         folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", "u", str(number), NOW), 1, (1.0, True), NOW)
     assert folds.dropped == 2
-    assert len(folds.take("weir-1", NOW, WALL)) == MAX_FOLDS
+    assert len(list(folds.take("weir-1", NOW, WALL))) == MAX_FOLDS
 
 
 def test_volume_delay_is_a_separate_kind(bucket):

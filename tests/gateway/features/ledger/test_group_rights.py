@@ -7,6 +7,7 @@ from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
+from gateway.steps import at_once
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -78,7 +79,7 @@ def test_use_of_lowest_groups_is_the_use_of_their_clients():
         charge(subject, "web", 13, NOW + second)
         charge(subject, "alone", 5, NOW + second)
         rights = seconds(subject, sampler, second, second + 1)
-    samples = usage.take("weir-1", subject.buckets(), MINUTE + 60.0)
+    samples = at_once(usage.take("weir-1", subject.buckets(), MINUTE + 60.0))
     parents = {each.parent for each in rights}
     lowest = {each.group: each.amount for each in samples if each.group is not None and each.group not in parents}
     assert lowest == {"pay": 61 * 701.0, "web": 61 * 13.0}

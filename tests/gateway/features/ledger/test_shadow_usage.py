@@ -5,6 +5,7 @@ from gateway.features.ledger.shadow_usage import ShadowSampler
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.shadows import EngineWithShadows
+from gateway.steps import at_once
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -17,8 +18,8 @@ def test_throttles_of_a_minute_are_one_sample():
     _, bucket = engine.acquire_path("produce", "alice", "etl", NOW)
     for amount in (1_200, 50, 300):
         bucket.charge(amount, NOW)
-    assert sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 59.0) == []
-    (sample,) = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.5)
+    assert at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 59.0)) == []
+    (sample,) = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.5))
     assert sample == ShadowSample(
         time_ms=1_767_225_600_000,
         gateway="weir-1",
@@ -33,9 +34,9 @@ def test_throttles_of_a_minute_are_one_sample():
         throttle_max_ms=3_000,
     )
     assert from_line(to_line(sample)) == sample
-    assert sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.5) == []
+    assert at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.5)) == []
     bucket.charge(10, NOW + 100.0)
-    (sample,) = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 180.5)
+    (sample,) = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 180.5))
     assert (sample.amount, sample.count, sample.throttle_ms, sample.throttle_max_ms) == (10.0, 0, 0, 0)
 
 
@@ -48,6 +49,6 @@ def test_dropped_shadow_is_sampled_once():
     engine.tick(NOW)
     engine.tick(NOW + 10_000.0)
     assert list(engine.shadows.buckets()) == []
-    (sample,) = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0)
+    (sample,) = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0))
     assert (sample.amount, sample.count) == (1_200.0, 1)
-    assert sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.0) == []
+    assert at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.0)) == []

@@ -3,6 +3,7 @@
 from gateway.features.ledger.usage import UsageSampler
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.steps import at_once
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -16,15 +17,15 @@ def test_usage_is_sampled_when_its_minute_ends():
     engine.acquire("fetch", "alice", "idle", NOW)
     bucket.charge(500, NOW)
     bucket.answered_total, bucket.latency_seconds_total = 2, 0.25
-    assert sampler.take("weir-1", engine.buckets(), MINUTE + 59.0) == []
+    assert at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 59.0)) == []
     bucket.charge(100, NOW)
-    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 60.5)
+    (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.5))
     assert (sample.time_ms, sample.kind, sample.user, sample.client_id) == (1_767_225_600_000, "produce", "alice", None)
     assert (sample.amount, sample.requests, sample.latency_ms, sample.limit) == (600.0, 2, 250.0, 1_000)
     bucket.charge(7, NOW)
-    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 120.0)
+    (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 120.0))
     assert (sample.time_ms, sample.amount, sample.requests, sample.latency_ms) == (1_767_225_660_000, 7.0, 0, None)
-    assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
+    assert at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 180.0)) == []
 
 
 def test_each_broker_has_its_own_sample():
@@ -32,7 +33,7 @@ def test_each_broker_has_its_own_sample():
     sampler = UsageSampler(MINUTE)
     for broker, size in ((1, 500), (2, 70)):
         engine.acquire_path("produce", "alice", "etl", NOW, broker=broker)[0].charge(size, NOW)
-    samples = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0))
     assert [(each.user, each.quota, each.amount, each.limit) for each in samples] == [
         ("alice", "user=alice at broker 1", 500.0, 1_000),
         ("alice", "user=alice at broker 2", 70.0, 1_000),
@@ -48,18 +49,34 @@ def test_seconds_with_use_or_throttle_are_counted():
         bucket.charge(int(amount), at)
         for second in range(1, 20):
             engine.tick(at + second - 0.5)
-    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0))
     assert sample.active_seconds == 3 + 1
     bucket.charge(1, NOW + 60.0)
-    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 120.0)
+    (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 120.0))
     assert sample.active_seconds == 1, "the tick after the use is still to come"
+
+
+def test_samples_that_are_given_up_lose_nothing():
+    """The gateway stops while the buckets are read, and a bucket has gone before."""
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE)
+    stays, gone = (engine.acquire("produce", "alice" if name == "stays" else "bob", name, NOW) for name in ("stays", "gone"))
+    stays.charge(500, NOW)
+    gone.charge(70, NOW)
+    sampler.forgotten(gone)
+    steps = sampler.take("weir-1", [stays], MINUTE + 60.0)
+    next(steps)
+    next(steps)
+    steps.close()
+    samples = at_once(sampler.take("weir-1", [stays], MINUTE + 60.0, last=True))
+    assert [(each.time_ms, each.amount) for each in samples] == [(1_767_225_600_000, 500.0), (1_767_225_600_000, 70.0)]
 
 
 def test_running_minute_is_sampled_at_exit():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
     engine.acquire("produce", "alice", "etl", NOW).charge(500, NOW)
-    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 7.0, last=True)
+    (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 7.0, last=True))
     assert (sample.time_ms, sample.amount) == (1_767_225_600_000, 500.0)
 
 
@@ -74,7 +91,7 @@ def test_bucket_dropped_within_its_minute_is_sampled():
         for seconds in (100.0, 200.0):
             engine.tick(NOW + seconds)
         assert list(engine.buckets()) == []
-        amounts.append([sample.amount for sample in sampler.take("weir-1", engine.buckets(), MINUTE + 60.0 * minute)])
+        amounts.append([sample.amount for sample in at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0 * minute))])
     assert amounts == [[500.0], [], [7.0]]
 
 
@@ -85,7 +102,7 @@ def test_address_bucket_is_sampled_by_ip():
         bucket = engine.acquire_ip("connection", f"10.0.0.{number}", NOW)
         assert bucket is not None
         bucket.enter(1.0, NOW)
-    samples = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0))
     assert [(sample.ip, sample.user, sample.client_id, sample.amount) for sample in samples] == [
         ("10.0.0.1", None, None, 1.0),
         ("10.0.0.2", None, None, 1.0),

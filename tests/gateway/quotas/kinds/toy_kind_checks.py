@@ -9,7 +9,6 @@ from rich.console import Console
 
 from gateway.admin.live import GatewaySnapshots
 from gateway.admin.metrics.registry import exposition
-from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.table import quota_table
 from gateway.admin.view import AdminView
 from gateway.config.load import parse_config
@@ -23,10 +22,12 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS, request_kinds
+from gateway.steps import at_once
 from helm.dashboards import entity_dashboard
 from helm.values_schema import values_schema
 from protocol.api_keys import ApiKey
 from protocol.bodies.client_quotas import AlterEntry, Component, EntityPart, Op
+from tests.gateway.conftest import scraped
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import Transcript
 
@@ -75,7 +76,7 @@ def test_config_names_key_and_refuses_value(value: str) -> None:
 
 
 def test_metrics_have_its_label(spoon_view: AdminView) -> None:
-    page = exposition(Scrape.of(spoon_view), "text/plain")[0].decode()
+    page = b"".join(at_once(exposition(scraped(spoon_view), "text/plain"))[0]).decode()
     assert 'weir_quota_limit_teaspoons_per_second{client_id="",kind="spoon",user="alice"} 10.0' in page
     assert 'weir_throttled_requests_total{client_id="",kind="spoon",user="alice"} 1.0' in page
     assert 'weir_throttle_time_seconds_count{kind="spoon"} 1.0' in page
@@ -103,8 +104,8 @@ def test_quota_api_alters_it(value: float, error: str | None) -> None:
         assert answer.values == (("spoon_rate", 7.0),)
 
 
-def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None:
-    picture = json.loads(json.dumps(GatewaySnapshots(spoon_view).snapshot()))
+async def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None:
+    picture = json.loads(json.dumps(await GatewaySnapshots(spoon_view).snapshot()))
     assert picture["kinds"]["spoon"] == {
         "title": "Spoon",
         "unit": "teaspoons",
@@ -138,7 +139,7 @@ def test_debts_can_be_forgiven() -> None:
 
 
 def test_ledger_has_its_events(bucket: Bucket) -> None:
-    (sample,) = UsageSampler(WALL).take("weir-1", [bucket], WALL + MINUTE)
+    (sample,) = at_once(UsageSampler(WALL).take("weir-1", [bucket], WALL + MINUTE))
     read = from_line(to_line(sample))
     assert isinstance(read, UsageSample)
     assert (read.kind, read.user, read.amount, read.limit) == ("spoon", "alice", 150.0, 10.0)
