@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 
 async def in_slices(steps: Steps[T]) -> T:
-    """Take all steps. After each slice the event loop serves its clients."""
+    """Take all steps. The event loop serves its clients before each slice."""
     while True:
+        await asyncio.sleep(0)
         end = clock.monotonic() + SLICE_SECONDS
         try:
             next(steps)
@@ -27,4 +28,3 @@ async def in_slices(steps: Steps[T]) -> T:
         except StopIteration as done:
             result: T = done.value
             return result
-        await asyncio.sleep(0)

@@ -122,17 +122,16 @@ def shown_rows(
     """
     named = list(slots.buckets)
     unnamed = len(buckets) - len(named)
-    if other is None:
+    if other is None and (unnamed or gone.amount):
         rest = UnnamedBuckets()
-        if unnamed:
-            for bucket in buckets:
-                if not bucket.labelled:
-                    rest.add(bucket, now)
+        for bucket in buckets:
+            if not bucket.labelled:
+                rest.add(bucket, now)
         other = rest.row(kind, gone)
     rows: list[UsageRow] = []
     for start in range(0, len(named), STEP_BUCKETS):
         rows += [bucket.row(now) for bucket in named[start : start + STEP_BUCKETS]]
         yield
-    if unnamed or other.amount_total:
+    if other is not None and (unnamed or other.amount_total):
         rows.append(other)
     return rows
