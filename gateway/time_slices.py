@@ -1,4 +1,4 @@
-"""Runs long work of the admin port and the ledger within the event loop, in slices of `SLICE_SECONDS`.
+"""Runs long work of the admin port and the ledger within the event loop, in slices.
 
 A thread would be worse: while it works, each callback of uvloop waits for the interpreter's lock, up to the switch interval.
 A busy gateway then falls behind (docs/decisions/034-latency.md).
@@ -11,20 +11,28 @@ from gateway import clock
 from gateway.steps import Steps
 
 SLICE_SECONDS: Final = 0.0001
-"""The longest time that a client waits for a slice, apart from the length of a step."""
+"""The length of a slice while the event loop has little to do. A slice ends with a step, so it may be longer by that."""
+
+LONGEST_SLICE_SECONDS: Final = 0.001
+
+SHARE: Final = 0.25
+"""A slice may take that part of the time since the slice before. So a busy event loop does not keep a scrape for long."""
 
 T = TypeVar("T")
 
 
 async def in_slices(steps: Steps[T]) -> T:
     """Take all steps. The event loop serves its clients before each slice."""
+    paused = clock.monotonic()
     while True:
         await asyncio.sleep(0)
-        end = clock.monotonic() + SLICE_SECONDS
+        now = clock.monotonic()
+        end = now + min(max(SLICE_SECONDS, (now - paused) * SHARE), LONGEST_SLICE_SECONDS)
         try:
             next(steps)
-            while clock.monotonic() < end:
+            while (now := clock.monotonic()) < end:
                 next(steps)
         except StopIteration as done:
             result: T = done.value
             return result
+        paused = now

@@ -1,11 +1,10 @@
 """Long work within the event loop: its slices, its result, and its end."""
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 
-from gateway import time_slices
+from gateway import clock
 from gateway.steps import Steps, at_once
 from gateway.time_slices import in_slices
 
@@ -17,9 +16,38 @@ def numbers(taken: list[int]) -> Steps[str]:
     return "done"
 
 
+STEP = 2.0**-14  # 61 us, without rounding
+
+
+class Loop:
+    """A clock on which each step takes `STEP` seconds, and clients take `turn` seconds between two slices."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.slices = 100.0, [0]
+        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+
+    def work(self) -> Steps[str]:
+        for _ in range(1_000):
+            self.now += STEP
+            self.slices[-1] += 1
+            yield
+        return "done"
+
+    async def run(self, turn: float) -> list[int]:
+        """The steps of each slice but the last one."""
+        task = asyncio.create_task(in_slices(self.work()))
+        await asyncio.sleep(0)
+        while not task.done():
+            self.now += turn
+            self.slices.append(0)
+            await asyncio.sleep(0)
+        assert await task == "done"
+        return self.slices[1:-1]
+
+
 @pytest.fixture
-def one_step_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 0.0)
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(monkeypatch)
 
 
 def test_all_steps_at_once_return_the_result() -> None:
@@ -28,27 +56,10 @@ def test_all_steps_at_once_return_the_result() -> None:
     assert len(taken) == 1_000
 
 
-@pytest.mark.usefixtures("one_step_a_slice")
-async def test_event_loop_serves_others_between_slices() -> None:
-    taken: list[int] = []
-    task = asyncio.create_task(in_slices(numbers(taken)))
-    seen = []
-    while not task.done():
-        seen.append(len(taken))
-        await asyncio.sleep(0)
-    assert await task == "done"
-    assert max(after - before for before, after in pairwise(seen)) == 1
-
-
-async def test_slice_has_many_short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 3600.0)
-    taken: list[int] = []
-    task = asyncio.create_task(in_slices(numbers(taken)))
-    await asyncio.sleep(0)
-    assert not taken
-    await asyncio.sleep(0)
-    assert len(taken) == 1_000
-    assert await task == "done"
+@pytest.mark.parametrize(("turn", "steps"), [(0.0, 2), (2.0**-12, 2), (2.0**-9, 8), (4.0, 17)])
+async def test_slices_grow_with_the_load_up_to_a_limit(loop: Loop, turn: float, steps: int) -> None:
+    """A slice ends with the first step beyond its end."""
+    assert set(await loop.run(turn)) == {steps}
 
 
 async def test_error_of_a_step_reaches_the_caller() -> None:
@@ -60,16 +71,15 @@ async def test_error_of_a_step_reaches_the_caller() -> None:
         await in_slices(fails())
 
 
-@pytest.mark.usefixtures("one_step_a_slice")
-async def test_cancelled_work_can_be_finished_at_once() -> None:
-    taken: list[int] = []
-    steps = numbers(taken)
+async def test_cancelled_work_can_be_finished_at_once(loop: Loop) -> None:
+    steps = loop.work()
     task = asyncio.create_task(in_slices(steps))
     for _ in range(3):
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert 0 < len(taken) < 1_000
+    (taken,) = loop.slices
+    assert 0 < taken < 1_000
     assert at_once(steps) == "done"
-    assert taken == list(range(1_000))
+    assert loop.slices == [1_000]
