@@ -55,7 +55,7 @@ class LagScanner:
             skipped = min(self._skip, end - start)
             self._skip -= skipped
             start += skipped
-        if self._next == _DONE or start == end:
+        if self._next == _DONE or (start == end and (self._skip or self._after)):
             return
         if self._held:
             data = self._held + bytes(data[start:end])

@@ -11,11 +11,11 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.alterations import entity_of
+from gateway.alterations import Parts, entity_of
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.rules import parts_of, without_topics
 from gateway.files.file_lock import FileLock
@@ -87,7 +87,7 @@ class _Saved(BaseModel):
 class _Row(_Saved):
     """One entity: its names by type (None for the default), and its limits by quota key."""
 
-    entity: Annotated[dict[str, str | None], Field(min_length=1)]
+    entity: Annotated[dict[Literal["user", "client-id", "ip", "topic", "group"], str | None], Field(min_length=1)]
     quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
@@ -171,7 +171,7 @@ class StateFile:
                 remedy = "run the version of Weir that wrote it, or move it away and set the quotas again"
                 raise self._refused(f"{path} has version {version}, this Weir reads version {VERSION}", remedy)
             state = _State.model_validate_json(text)
-            return {entity_of(row.entity): row.quotas for row in state.client_quotas}
+            return {entity_of(cast(Parts, row.entity)): row.quotas for row in state.client_quotas}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"

@@ -101,6 +101,17 @@ def test_overrun_of_the_frame_gives_no_lag(version):
     assert lag_of(version, (len(frame) - 50).to_bytes(4, "big") + frame[4:]) == -1
 
 
+@pytest.mark.parametrize("version", [10, 12])
+def test_frame_that_ends_with_records_gives_no_lag_in_any_chunks(version):
+    """More partitions are announced, and the last chunk has records only."""
+    frame = response(version, [partition(version, 5, 1_000)])
+    records_end = len(frame) - (3 if version >= 12 else 0)
+    more = (9).to_bytes(4, "big") if version < 12 else b"\x0a"
+    at = frame.index(b"t") + 1
+    frame = (records_end - 4).to_bytes(4, "big") + frame[4:at] + more + frame[at + len(more) : records_end]
+    assert [lag_of(version, frame, cuts) for cuts in ([], range(len(frame)), [len(frame) - 20])] == [-1] * 3
+
+
 def test_no_records_and_no_long_lists_are_kept():
     frame = response(12, [partition(12, 5, 1_000, 300_000, aborted=200)])
     scanner = LagScanner(12)
