@@ -30,7 +30,7 @@ class Load:
     expected: bytes
 
 
-def produce_load(topic: str, partition: int, size: int, depth: int) -> Load:
+def produce_load(topic: str, partition: int, size: int, depth: int, client_id: str = CLIENT_ID) -> Load:
     """A Produce with acks=1 and one batch of at most `size` bytes, and at least a few less.
 
     Up to 1 KiB the records have 100 bytes, above that 1 KiB; the last record fills the batch. A single record may exceed
@@ -47,6 +47,7 @@ def produce_load(topic: str, partition: int, size: int, depth: int) -> Load:
                 version=PRODUCE_VERSION,
             ),
             correlation_id,
+            client_id,
         )
         for correlation_id in range(depth)
     )
@@ -102,6 +103,6 @@ def _batch(size: int) -> bytes:
     return bytes(builder.build())
 
 
-def _frame(request: ProduceRequest | FetchRequest, correlation_id: int) -> bytes:
-    request.with_header(correlation_id=correlation_id, client_id=CLIENT_ID)
+def _frame(request: ProduceRequest | FetchRequest, correlation_id: int, client_id: str = CLIENT_ID) -> bytes:
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
     return bytes(request.encode(header=True, framed=True))

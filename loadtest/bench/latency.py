@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from loadtest.bench.crowd import visit_once
 from loadtest.bench.estimate import Estimate, Floats, Rounds, over_rounds
 from loadtest.bench.generator import pin
 from loadtest.bench.open_loop import OpenLoop, OpenSample
@@ -21,9 +22,10 @@ from loadtest.testkit.kafka import free_port, spawn
 SHARES = (0.2, 0.5, 0.8)
 """Loads, as the share of one processor that the dearest proxy takes."""
 
-LATENCY_WAYS = ("direct", "weir", "weir-watched", "haproxy")
+LATENCY_WAYS = ("direct", "weir", "weir-watched", "weir-crowded", "haproxy")
 LATENCY_SIZE = 100
-BASE, QUIET, WATCHED = "haproxy", "weir", "weir-watched"
+BASE, QUIET = "haproxy", "weir"
+WATCHED = ("weir-watched", "weir-crowded")
 FIELDS = ("p50", "p99", "p999")
 
 _CALIBRATION_RATE = 4_000.0
@@ -127,6 +129,8 @@ def measure_latency(
     with ExitStack() as stack:
         ways, absent = stack.enter_context(started(names, f"127.0.0.1:{laboratory.port}", directory))
         for way in ways.values():
+            if way.crowd:
+                visit_once(way.address, laboratory.port, PRODUCE_TOPIC, way.crowd)
             laboratory.pin(way)
         levels = [_dearest(laboratory, ways, share) for share in SHARES]
         results: dict[Level, OpenSamples] = {level: {name: [] for name in ways} for level in levels}
@@ -142,5 +146,5 @@ def _dearest(laboratory: Laboratory, ways: Mapping[str, Way], share: float) -> L
     def busy(name: str) -> Callable[[float], float]:
         return lambda rate: laboratory.sample(ways[name], rate, 1.0, 0).busy
 
-    proxies = [name for name in ways if name not in {"direct", WATCHED}]
+    proxies = [name for name in ways if name not in {"direct", *WATCHED}]
     return min((calibrate(share, busy(name)) for name in proxies), key=lambda level: level.rate)

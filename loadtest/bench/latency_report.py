@@ -48,12 +48,18 @@ def _ratios(results: dict[Level, OpenSamples]) -> list[Grid]:
 
 def _watched(results: dict[Level, OpenSamples]) -> list[Grid]:
     rows = [
-        (level_name(level), *(str(ratio(values(samples, WATCHED, field), values(samples, QUIET, field))) for field in FIELDS))
+        (
+            level_name(level),
+            way,
+            *(str(ratio(values(samples, way, field), values(samples, QUIET, field))) for field in FIELDS),
+        )
         for level, samples in results.items()
-        if WATCHED in samples and QUIET in samples
+        if QUIET in samples
+        for way in WATCHED
+        if way in samples
     ]
     title = "Latency of Weir with ledger, scrapes and pages, as a multiple of Weir's without"
-    return [Grid(title, ("load", *_NAMES.values()), rows)] if rows else []
+    return [Grid(title, ("load", "way", *_NAMES.values()), rows)] if rows else []
 
 
 def markdown(

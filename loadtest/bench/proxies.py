@@ -59,6 +59,9 @@ class Way(ABC):
     visits: tuple[str, ...] = ()
     """URLs that the load of a latency measurement requests once a second."""
 
+    crowd: ClassVar[int] = 0
+    """Further clients that send one request each before a latency measurement."""
+
     def __init__(self, tls: Tls | None = None) -> None:
         self.tls = tls
 
@@ -149,6 +152,13 @@ class WeirWatched(Weir):
         super().start(broker, directory)
         assert self._gateway is not None
         self.visits = tuple(f"{self._gateway.admin}{page}" for page in ("/", "/metrics", "/api/quotas", "/api/stream"))
+
+
+class WeirCrowded(WeirWatched):
+    """Weir with as many clients as its pages show by name."""
+
+    about = "the same as weir-watched, with 1,000 more client-ids that were in use before"
+    crowd = 1_000
 
 
 class WeirObserved(Weir):
@@ -329,6 +339,7 @@ WAYS: dict[str, type[Way]] = {
     "weir-before": WeirBefore,
     "weir-observed": WeirObserved,
     "weir-watched": WeirWatched,
+    "weir-crowded": WeirCrowded,
     "weir-group": WeirGroup,
     "weir-tree": WeirTree,
     "haproxy": HAProxy,

@@ -116,7 +116,7 @@ def test_tables_show_medians_and_paired_ratios() -> None:
         ("50% of one processor, 20,000 requests/s", "weir", "1.30 (1.30-1.30)"),
         ("50% of one processor, 20,000 requests/s", "weir-watched", "3.10 (3.10-3.10)"),
     ]
-    assert watched.rows[0][1:] == ("2.00 (2.00-2.00)",) * 3
+    assert watched.rows[0][1:] == ("weir-watched", *("2.00 (2.00-2.00)",) * 3)
 
 
 def test_summary_names_method_and_absent_proxies() -> None:

@@ -110,7 +110,8 @@ DAMAGED = {
     "an unknown key": ('{"version": 1, "client_quotas": [], "more": 1}', "is damaged"),
     "an entity of nobody": ('{"version": 1, "client_quotas": [{"entity": {}, "quotas": {"k": 1}}]}', "is damaged"),
     "an unknown type of entity": (
-        '{"version": 1, "client_quotas": [{"entity": {"user": "a", "role": "b"}, "quotas": {"k": 1}}]}', "is damaged"
+        '{"version": 1, "client_quotas": [{"entity": {"user": "a", "role": "b"}, "quotas": {"k": 1}}]}',
+        "is damaged",
     ),
     "a quota of nothing": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", "0")}]}}', "is damaged"),
     "a quota that is text": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", chr(34) * 2)}]}}', "is damaged"),
