@@ -20,6 +20,8 @@ from gateway.admin.view import ListedSession
 from gateway.log import iso
 from gateway.proxy.sessions import ConnectionFacts
 from gateway.quotas.entity import short_name
+from gateway.steps import Steps
+from gateway.time_slices import in_slices
 
 PATH: Final = "/api/connections"
 
@@ -33,9 +35,6 @@ MAX_SAMPLE_SECONDS: Final = 10.0
 
 _NODE_ID_DIGITS: Final = 10
 """Of the largest node id, 2**31 - 1. Python refuses to read numbers of more than 4300 digits."""
-
-_TOGETHER: Final = 500
-"""The connections that are read before the event loop serves others: some milliseconds of work."""
 
 Row = Mapping[str, Any]
 
@@ -145,22 +144,31 @@ class ConnectionList:
     async def _rows(self) -> list[Row]:
         if not MIN_SAMPLE_SECONDS <= self._monotonic() - self._read_at <= MAX_SAMPLE_SECONDS:
             if self._monotonic() - self._read_at > MAX_SAMPLE_SECONDS:
-                await self._facts()
+                await in_slices(self._facts())
             await self._sleep(MIN_SAMPLE_SECONDS - (self._monotonic() - self._read_at))
         before, since = self._before, self._read_at
-        found = await self._facts()
-        now, wall = self._read_at, self._wall()
-        return [_row(each, before.get((each.address, each.begun)), now - since, now, wall) for each in found]
+        found = await in_slices(self._facts())
+        return await in_slices(_listed(found, before, since, self._read_at, self._wall()))
 
-    async def _facts(self) -> list[ConnectionFacts]:
-        now, found = self._monotonic(), []
-        for number, session in enumerate(self._sessions()):
+    def _facts(self) -> Steps[list[ConnectionFacts]]:
+        now = self._monotonic()
+        found: list[ConnectionFacts] = []
+        for session in self._sessions():
             found.append(session.facts(now))
-            if number % _TOGETHER == _TOGETHER - 1:
-                await asyncio.sleep(0)
+            yield
         self._before = {(each.address, each.begun): (each.received_bytes, each.sent_bytes) for each in found}
         self._read_at = now
         return found
+
+
+def _listed(
+    found: Iterable[ConnectionFacts], before: Mapping[tuple[str, float], tuple[int, int]], since: float, now: float, wall: float
+) -> Steps[list[Row]]:
+    rows: list[Row] = []
+    for each in found:
+        rows.append(_row(each, before.get((each.address, each.begun)), now - since, now, wall))
+        yield
+    return rows
 
 
 def _answer(query: ConnectionQuery, rows: Sequence[Row]) -> dict[str, Any]:

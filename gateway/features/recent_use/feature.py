@@ -38,9 +38,11 @@ from gateway.quotas.recent_use import (
 )
 from gateway.quotas.shadows import ShadowEngine
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.steps import Steps
+from gateway.time_slices import in_slices
 
-_BATCH = 50
-"""Buckets in one turn of the event loop: half a millisecond's work."""
+_BATCH = 8
+"""The buckets of a step."""
 
 _PAUSE_FACTOR = 50.0
 """After a save that took t seconds, the next save waits for at least 50 t: saves take at most 2 % of the time."""
@@ -171,7 +173,7 @@ class RecentUsage(Feature[None]):
         """Save the present use. Without any use the file is written only if the last save had some."""
         if self._write is not None and not self._write.done():  # of a `run` that was cancelled
             await asyncio.wait([self._write])
-        lines = await self._lines()
+        lines = await in_slices(self._lines())
         if not lines and not self._file_has_lines:
             return
         left_out = drop_excess(lines)
@@ -194,27 +196,26 @@ class RecentUsage(Feature[None]):
             _log.info("recent usage is saved again")
         self._failing = False
 
-    async def _lines(self) -> list[str]:
-        """The file's lines, made in batches so that clients are served in between."""
+    def _lines(self) -> Steps[list[str]]:
         lines: list[str] = []
         for engine in (self._engine, *([] if self._shadows is None else [self._shadows])):
             buckets = list(engine.buckets())
             for start in range(0, len(buckets), _BATCH):
                 lines += map(entity_line, entity_uses(engine, buckets[start : start + _BATCH], clock.monotonic()))
-                await asyncio.sleep(0)
+                yield
         lines += [listener_line(*each) for each in self._listeners.recent_uses(clock.monotonic()).items()]
         if self._topics is not None:
             accounts = list(self._topics.accounts())
             for start in range(0, len(accounts), _BATCH):
                 lines += map(topic_line, self._topics.recent_uses(accounts[start : start + _BATCH], clock.monotonic()))
-                await asyncio.sleep(0)
+                yield
         # Peers come after the buckets: use that a peer reports meanwhile is then lost instead of charged twice.
         for identity in () if self._peers is None else self._peers.peers():
             totals = None if self._peers is None else self._peers.totals_of(identity)
             if totals is not None:
                 for line in peer_lines(totals):
                     lines.append(line)
-                    await asyncio.sleep(0)
+                    yield
         return lines
 
     def _failed(self, message: str) -> None:
