@@ -14,6 +14,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.steps import at_once
 from loadtest.demo.clients import ROLES, Role
 from loadtest.demo.totals import Total, ledger_events, totals
 from loadtest.scenarios.ledger.files import write_events
@@ -57,12 +58,12 @@ def run_demo() -> tuple[dict[Role, Bucket], list[Event]]:
         if step % int(1 / STEP) == 0:
             engine.tick(now)
             events += folds.take("demo", now, WALL + now - NOW)
-            events += sampler.take("demo", engine.buckets(), WALL + now - NOW)
+            events += at_once(sampler.take("demo", engine.buckets(), WALL + now - NOW))
     end = NOW + SECONDS
     return buckets, [
         *events,
         *folds.take("demo", end, WALL + SECONDS),
-        *sampler.take("demo", engine.buckets(), WALL + SECONDS, last=True),
+        *at_once(sampler.take("demo", engine.buckets(), WALL + SECONDS, last=True)),
     ]
 
 
