@@ -75,11 +75,13 @@ def exposition(scrape: Scrape, accept: str) -> Steps[tuple[list[bytes], str]]:
 
 
 def _formatted(family: Metric, encode: Callable[[Collector], bytes], page: list[bytes]) -> Steps[None]:
-    """Append the metric to the page. Only its first part keeps the lines about the metric, and no part the end of a page."""
+    """Append the metric to the page. Only its first part keeps the lines about the metric, and no part the end of a page.
+
+    Only a line feed ends a line: a carriage return may be part of a client's name.
+    """
     for start in range(0, max(len(family.samples), 1), _TOGETHER):
         part = copy(family)
         part.samples = family.samples[start : start + _TOGETHER]
-        text = encode(_Part(part))
-        lines = text.splitlines(keepends=True)
+        lines = [line + b"\n" for line in encode(_Part(part)).split(b"\n")[:-1]]
         page.append(b"".join(line for line in lines if not line.startswith(b"# ") or (not start and line != _END)))
         yield

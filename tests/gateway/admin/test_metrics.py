@@ -355,6 +355,15 @@ def test_hostile_client_name_cannot_break_the_page(view: AdminView, name: str, a
     assert len(page.text) < 40_000
 
 
+@pytest.mark.parametrize("accept", ["", OPEN_METRICS])
+def test_carriage_return_in_names_ends_no_line(view: AdminView, accept: str) -> None:
+    """Also in the later parts of a metric, which leave out lines that begin with a hash."""
+    rows = [row(user=f"u{number}", client_id="a\r# b") for number in range(10)]
+    page = Page(replace(view, engine=Rows(*rows)), accept)
+    found = [page.get("weir_quota_usage", kind="produce", user=each.user, client_id="a\r# b") for each in rows]
+    assert found == [1.0] * 10
+
+
 def test_long_names_with_same_start_stay_distinct() -> None:
     one, two = label("a" * 1_000 + "b"), label("a" * 1_000 + "c")
     assert one != two
