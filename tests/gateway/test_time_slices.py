@@ -62,6 +62,21 @@ async def test_slices_grow_with_the_load_up_to_a_limit(loop: Loop, turn: float, 
     assert set(await loop.run(turn)) == {steps}
 
 
+async def test_works_together_take_the_time_of_one_slice(loop: Loop) -> None:
+    """Each of them waits for the others' slices, and that wait is no load."""
+    works = [asyncio.create_task(in_slices(loop.work())) for _ in range(10)]
+    turns = []
+    for _ in range(50):
+        began = loop.now
+        await asyncio.sleep(0)
+        turns.append(loop.now - began)
+    for work in works:
+        work.cancel()
+    await asyncio.gather(*works, return_exceptions=True)
+    assert turns[1:] == [10 * STEP] * 49
+    assert set(await loop.run(0.0)) == {2}
+
+
 async def test_error_of_a_step_reaches_the_caller() -> None:
     def fails() -> Steps[None]:
         yield
