@@ -6,9 +6,11 @@ import pytest
 
 from gateway.proxy.identity import Client
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.entity import BOOTSTRAP, DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.recent_use import entity_uses, restore_entity
+from gateway.steps import at_once
 
 START = 5_000.0
 BURST = 10
@@ -132,6 +134,42 @@ def test_changed_scope_replaces_buckets_and_keeps_recent_use(by_broker):
     bucket = client.bucket("produce", START + 1)
     assert bucket.resolution.tags == Tags("alice", None, broker=1 if by_broker else None)
     assert bucket.meter.tokens(START + 1) == pytest.approx(0)  # no new burst, and no debt
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("configured", [False, True])
+def test_changed_scope_within_a_tick_counts_nothing_twice(steps, configured):
+    """The counters of `<other>` do not fall later, and no bucket of the old scope keeps a label."""
+    names = [f"user-{number}" for number in range(3 * STEP_BUCKETS)]
+    rows = [EntityQuota(ClientQuotaEntity(name), LIMITS) for name in names] if configured else [EVERYONE]
+    subject = QuotaEngine(settings(*rows, by_broker=False), START, max_labelled=STEP_BUCKETS)
+    for name in names:
+        path(subject, 1, user=name)[0].charge(100, START)
+    subject.tick(START + 1.0)
+    found = []
+    ticking = subject.tick_in_steps(START + 2.0)
+    for _ in range(steps):
+        next(ticking)
+    subject.apply(settings(*rows), START + 2.0)
+    at_once(ticking)
+    for second in (2.5, 3.5):
+        (other,) = [row for row in subject.snapshot(START + second) if row.user == OTHER]
+        found.append(other.amount_total)
+        subject.tick(START + second)
+    assert found == [100 * 2 * STEP_BUCKETS] * 2
+    assert [row.user for row in subject.snapshot(START + 5.0)] == [OTHER]
+
+
+def test_changed_scope_within_a_tick_drops_idle_buckets_once():
+    subject = engine(EVERYONE, by_broker=False)
+    for number in range(2 * STEP_BUCKETS):
+        (bucket,) = path(subject, 1, user=f"user-{number}")
+        subject.release(bucket, START)
+    ticking = subject.tick_in_steps(START + 4_000.0)
+    next(ticking)
+    subject.apply(settings(EVERYONE), START + 4_000.0)
+    at_once(ticking)
+    assert tags(subject) == set()
 
 
 def test_changed_scope_keeps_buckets_of_all_brokers():
