@@ -1,5 +1,7 @@
 """The throttles by shadow limits, by minute."""
 
+from dataclasses import replace
+
 from gateway.events import ShadowSample, from_line, to_line
 from gateway.features.ledger.shadow_usage import ShadowSampler
 from gateway.quotas.engine import QuotaSettings
@@ -38,6 +40,25 @@ def test_throttles_of_a_minute_are_one_sample():
     bucket.charge(10, NOW + 100.0)
     (sample,) = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 180.5))
     assert (sample.amount, sample.count, sample.throttle_ms, sample.throttle_max_ms) == (10.0, 0, 0, 0)
+
+
+def test_longest_throttle_survives_samples_that_are_given_up():
+    """The gateway stops while the buckets are read. The throttles before and after count."""
+    engine = EngineWithShadows(QuotaSettings((ALICE, replace(ALICE, entity=ClientQuotaEntity("bob")))), NOW)
+    sampler = ShadowSampler(MINUTE)
+    for user in ("alice", "bob"):
+        engine.acquire_path("produce", user, "etl", NOW)[1].charge(1_200, NOW)
+    steps = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0)
+    next(steps)
+    next(steps)
+    steps.close()
+    engine.acquire_path("produce", "alice", "etl", NOW)[1].charge(50, NOW)
+    samples = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0, last=True))
+    assert [(each.user, each.throttle_max_ms) for each in samples] == [("alice", 2_000), ("bob", 2_000)]
+    for user in ("alice", "bob"):
+        engine.acquire_path("produce", user, "etl", NOW + 100.0)[1].charge(1_100, NOW + 100.0)
+    samples = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.0, last=True))
+    assert [(each.user, each.throttle_max_ms) for each in samples] == [("alice", 1_000), ("bob", 1_000)]
 
 
 def test_dropped_shadow_is_sampled_once():
