@@ -146,9 +146,9 @@ class ConnectionList:
             if self._monotonic() - self._read_at > MAX_SAMPLE_SECONDS:
                 await in_slices(self._facts())
             await self._sleep(MIN_SAMPLE_SECONDS - (self._monotonic() - self._read_at))
-        before, since = self._before, self._read_at
+        before, since, wall = self._before, self._read_at, self._wall()
         found = await in_slices(self._facts())
-        return await in_slices(_listed(found, before, since, self._read_at, self._wall()))
+        return await in_slices(_listed(found, before, since, self._read_at, wall))
 
     def _facts(self) -> Steps[list[ConnectionFacts]]:
         now = self._monotonic()

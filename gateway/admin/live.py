@@ -132,8 +132,9 @@ class GatewaySnapshots:
     async def snapshot(self) -> dict[str, Any]:
         """Everything on the page, as plain values. Rates are units per second, times ISO 8601 or seconds as named."""
         view = self._view
+        wall = view.wall()  # as the rows have the time at which their reading begins
         rows = await view.rows()
-        return {**self.facts(), **await in_slices(ranked(rows, self._places(), view.wall()))}
+        return {**self.facts(), **await in_slices(ranked(rows, self._places(), wall))}
 
     def facts(self) -> dict[str, Any]:
         """The snapshot without the entities."""

@@ -101,10 +101,11 @@ class AdminServer(PageServer):
 
     async def _usage(self, *, throttled_only: bool = False) -> EntityUsage:
         view = self._view
+        wall = view.wall()  # as the rows have the time at which their reading begins
         rows = await view.rows()
         if throttled_only:
             rows = [row for row in rows if row.throttle_left > 0.0]
-        wall, places = view.wall(), self._places()
+        places = self._places()
         return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
 
     async def _active(self) -> web.Response:

@@ -14,11 +14,14 @@ from gateway.admin import live
 from gateway.admin.live import MAX_THROTTLED, GatewaySnapshots
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.log import iso
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.snapshot import HOLD_SECONDS
+from gateway.quotas.snapshot import HOLD_SECONDS, UsageRow
+from gateway.steps import Steps
 from tests.gateway.conftest import NOW
+from tests.gateway.features.notify.rows import used
 
 PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 
@@ -145,6 +148,34 @@ async def test_entity_stays_throttled_for_a_while_after_its_throttle(view: Admin
     held, gone = await snapshots.snapshot(), await snapshots.snapshot()
     assert (held["throttled_count"], held["throttled"][0]["left"]) == (1, 0.0)
     assert (gone["throttled_count"], gone["throttled"]) == (0, [])
+
+
+async def test_throttle_began_as_long_ago_as_its_row_says(view: AdminView) -> None:
+    """Also if a busy gateway needs long to read its rows."""
+
+    class Slow:
+        passed = 0.0
+        overflowed = 0
+
+        def rows(self, now: float) -> Steps[list[UsageRow]]:
+            self.passed += 7.0
+            yield
+            return [used(1.2, throttle_left=3.0, throttled_seconds=now - NOW)]
+
+    slow = Slow()
+    view = replace(view, engine=slow, monotonic=lambda: NOW + 1.0 + slow.passed, wall=lambda: 101.0 + slow.passed)
+    server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    try:
+        async with (
+            aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
+            session.get("/api/throttles") as response,
+        ):
+            (listed,) = (await response.json())["rows"]
+    finally:
+        await server.stop()
+    (shown,) = (await GatewaySnapshots(view).snapshot())["throttled"]
+    assert (listed["throttled_since"], shown["since"]) == (iso(100.0), iso(100.0))
 
 
 def test_page_loads_nothing_from_elsewhere() -> None:
