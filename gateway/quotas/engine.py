@@ -54,7 +54,6 @@ class QuotaEngine:
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets
-        self._scopes = 0  # the number of changes of the scope
         self._policies = policies_of(settings, now)
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
@@ -241,7 +240,6 @@ class QuotaEngine:
 
     def _drop_misplaced(self) -> None:
         """Drop the buckets of the other scope. Sessions that hold one take its recent use to their next bucket."""
-        self._scopes += 1
         for name, buckets in self._buckets.items():
             for tags, bucket in list(buckets.items()):
                 if not in_scope(tags, name, by_broker=self.settings.by_broker):
@@ -285,11 +283,11 @@ class QuotaEngine:
             idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
             slots = self._labelled[name]
             rest = UnnamedBuckets()
-            scopes = self._scopes
+            by_broker = self.settings.by_broker
             every = list(buckets.values())
             for start in range(0, len(every), STEP_BUCKETS):
                 for bucket in every[start : start + STEP_BUCKETS]:
-                    if scopes != self._scopes and buckets.get(bucket.resolution.tags) is not bucket:
+                    if by_broker != self.settings.by_broker and buckets.get(bucket.resolution.tags) is not bucket:
                         continue  # a reload has dropped it since the first step
                     bucket.tick(now, marking=marking)
                     if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
@@ -301,7 +299,7 @@ class QuotaEngine:
                         else:
                             rest.add(bucket, now)
                 yield
-            if scopes == self._scopes:  # otherwise dropped buckets would count twice: in `rest` and in `_gone`
+            if by_broker == self.settings.by_broker:  # otherwise dropped buckets would count twice: in `rest` and in `_gone`
                 self._rests[name] = rest.row(KINDS[name], self._gone[name])
 
     def snapshot(self, now: float) -> list[UsageRow]:
