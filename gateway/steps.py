@@ -1,4 +1,4 @@
-"""Work in short steps, so that its caller may serve clients in between. A step is some tens of microseconds."""
+"""Work in short steps, so that its caller may serve clients in between. Most steps take some tens of microseconds."""
 
 from collections.abc import Generator
 from typing import TypeVar
