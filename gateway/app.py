@@ -186,6 +186,8 @@ class Gateway:
         """Close whatever is open."""
         await self._cut()
         await self._admin.stop()
+        if self._parts.poller is not None:
+            self._parts.poller.close()
         if self._parts.locks is not None:
             self._parts.locks.release()
 
@@ -203,7 +205,7 @@ class Gateway:
             now = clock.monotonic()
             await in_slices(self._parts.engine.tick_in_steps(now))
             self._parts.sessions.close_idle(now)
-            self._parts.upstream.keep_alive()
+            self._parts.upstream.tick(now)
             for feature in self._features:
                 feature.tick(now)
 

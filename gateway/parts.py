@@ -36,6 +36,7 @@ from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory
+from gateway.proxy.poller import make_poller
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
 from gateway.quotas.own_topics import OwnTopics
@@ -64,7 +65,10 @@ class SharedParts:
         )
         self.own_topics: Final = OwnTopics(own_topics(config), clock.monotonic(), on_change=self.engine.recall)
         self.brokers: Final = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
-        self.upstream: Final = Upstream(config.upstream, path.parent, self.brokers, self.counters.certificate_reloads)
+        self.poller: Final = make_poller()
+        self.upstream: Final = Upstream(
+            config.upstream, path.parent, self.brokers, self.counters.certificate_reloads, self.poller
+        )
         self.metadata: Final = ClusterMetadata(self.brokers.anyone, self.upstream.client_options, self.own_topics.identify)
         self.produce_gate: Final = ProduceGate()
         self.sessions: Final = Sessions(self.counters, self.outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)

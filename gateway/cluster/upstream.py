@@ -5,14 +5,18 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import ip_address
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gateway import clock
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.deadlines import Deadlines
 from gateway.cluster.login import Login
 from gateway.config.model import UpstreamConfig
+from gateway.proxy.poller import Poller
+from gateway.proxy.socket_transport import SocketTransport, dial
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
 
@@ -20,6 +24,9 @@ CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
 """Timeouts for a client's broker, and for one address of several. The last address gets the remaining time, because the
 cluster may be slow."""
+
+RESOLVED_SECONDS = 10.0
+"""The time for which new connections use the IP address that a broker's name had."""
 
 _SHUTDOWN_SECONDS = 5.0
 
@@ -38,15 +45,28 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
 
 
 class Upstream:
-    """Connects to brokers. `live` has the TLS context, and is None for plaintext. `login` is for Weir's own connections."""
+    """Connects to brokers. `live` has the TLS context, and is None for plaintext. `login` is for Weir's own connections.
 
-    def __init__(self, config: UpstreamConfig, directory: Path, brokers: Brokers, reloads: "Counter[str]") -> None:
+    With a `poller`, most connections of clients are made at once: those without TLS, to an IP address that is known.
+    """
+
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        directory: Path,
+        brokers: Brokers,
+        reloads: "Counter[str]",
+        poller: Poller | None = None,
+    ) -> None:
         """`directory` is the config file's. Raises OSError if the certificates can't be used."""
         self.brokers = brokers
+        self.poller = poller
         self.login = Login(config.sasl, directory)
         self.live: LiveContext[ssl.SSLContext] | None = None
         self._deadlines = Deadlines()
-        self._made: list[asyncio.Transport] = []  # since the last `keep_alive`
+        self._made: list[asyncio.Transport] = []  # since the last `tick`
+        self._attempts: dict[SocketTransport, tuple[Address, float]] = {}  # connecting; their ends, monotonic seconds
+        self._resolved: dict[Address, tuple[Address, float]] = {}  # IP addresses, and how long they hold
         self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
         if config.tls is not None:
             tls = config.tls.resolved(directory)
@@ -83,9 +103,43 @@ class Upstream:
             try:
                 return await self._connect(address, protocol, left if number == len(addresses) else min(ANYONE_SECONDS, left))
             except OSError as error:
-                self._failed[address] = clock.monotonic()
                 failures.append(f"{address[0]}:{address[1]}: {error}")
         raise OSError("; ".join(failures))
+
+    def dial_broker_at_once(self, node_id: int, protocol: asyncio.Protocol) -> SocketTransport | None:
+        """Begin to connect to a known broker; None if that takes `dial_broker`."""
+        return self._attempt(self.brokers.address(node_id), protocol)
+
+    def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> SocketTransport | None:
+        """Begin to connect to the first configured broker; None if that takes `dial_anyone`."""
+        addresses = self.brokers.anyone()
+        return self._attempt(addresses[0], protocol)
+
+    def _attempt(self, address: Address, protocol: asyncio.Protocol) -> SocketTransport | None:
+        if self.poller is None or self.live is not None or address in self._failed:
+            return None
+        resolved = self._resolved.get(address) or self._literal(address)
+        if resolved is None:
+            return None
+        try:
+            transport = dial(self.poller, resolved[0], protocol)
+        except OSError:
+            del self._resolved[address]
+            return None
+        if transport.connecting:
+            self._attempts[transport] = address, clock.monotonic() + ANYONE_SECONDS
+        else:
+            self._made.append(cast("asyncio.Transport", transport))
+        return transport
+
+    def _literal(self, address: Address) -> tuple[Address, float] | None:
+        """Remember an address whose host is an IP address."""
+        try:
+            ip_address(address[0])
+        except ValueError:
+            return None
+        self._resolved[address] = known = address, inf
+        return known
 
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol], seconds: float) -> asyncio.Transport:
         """Connect within `seconds`. Raises OSError, which names the cause."""
@@ -95,17 +149,33 @@ class Upstream:
             dial = asyncio.get_running_loop().create_connection(protocol, *address, ssl=context, ssl_shutdown_timeout=shutdown)
             transport, _ = await self._deadlines.keep(dial, seconds)
         except OSError as error:  # a TimeoutError is one
+            self._failed[address] = clock.monotonic()
+            self._resolved.pop(address, None)
             raise OSError(problem_of(error, round(seconds, 1))) from error
         except (ValueError, OverflowError, TypeError) as error:  # an invalid host or port
             raise OSError(f"{address[0]!r}:{address[1]} is not an address: {error}") from error
         self._made.append(transport)
+        self._failed.pop(address, None)
+        peer = transport.get_extra_info("peername")
+        if peer is not None:
+            self._resolved[address] = (peer[0], peer[1]), clock.monotonic() + RESOLVED_SECONDS
         return transport
 
-    def keep_alive(self) -> None:
-        """Have the kernel probe the brokers of connections made since the last call.
+    def tick(self, now: float) -> None:
+        """End late attempts, forget old IP addresses, and have the kernel probe the brokers of new connections.
 
-        Called once a second, as this takes a twentieth of the CPU time of a new connection. Short ones have ended by then.
+        Called once a second. The last one takes a twentieth of the CPU time of a new connection. Short ones have ended by then.
         """
+        self._resolved = {address: known for address, known in self._resolved.items() if known[1] > now}
+        for attempt, (address, until) in list(self._attempts.items()):
+            if attempt.connecting and now < until:
+                continue
+            del self._attempts[attempt]
+            if attempt.connecting:
+                self._failed[address] = now
+                attempt.fail(TimeoutError())
+            else:
+                self._made.append(cast("asyncio.Transport", attempt))
         made, self._made = self._made, []
         for transport in made:
             if not transport.is_closing():

@@ -12,11 +12,13 @@ from typing import Final, cast
 
 from gateway.clock import monotonic
 from gateway.cluster.brokers import Address
+from gateway.proxy.broker_end import CONNECTING, WRITE_BUFFER_HIGH, BrokerSession, Dialing
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.large_requests import HEAD_BYTES, LARGE_BYTES, LargeRequestReader
 from gateway.proxy.sessions import ConnectionFacts, SessionHost
+from gateway.proxy.socket_transport import is_own
 from gateway.proxy.tcp_info import silence_seconds, transferred_bytes, unread_bytes
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data, Slot
@@ -24,45 +26,14 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import BOOTSTRAP
 from protocol.errors import InvalidFrame, ProtocolError
 
-WRITE_BUFFER_HIGH: Final = 256 * 1024
-"""Bytes that may wait for a slow peer before the other side is no longer read."""
-
 _log = logging.getLogger("weir.session")
 
-# Reasons not to read the client's socket.
+# Reasons not to read the client's socket, besides those of `broker_end`.
 _CORE: Final = 1
-_BROKER_FULL: Final = 2
-_CONNECTING: Final = 4
 _REFUSED: Final = 8
 
 
-class BrokerEnd:
-    """The connection to the broker: an asyncio protocol."""
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
-
-    def data_received(self, data: bytes) -> None:
-        self._session.broker_data(data)
-
-    def pause_writing(self) -> None:
-        self._session.pause(_BROKER_FULL)
-
-    def resume_writing(self) -> None:
-        self._session.resume(_BROKER_FULL)
-
-    def eof_received(self) -> None:
-        """The broker has closed its side: the transport closes ours."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Close the client's connection as well: its next one may find another broker."""
-        self._session.broker_lost(exc)
-
-
-class Session:
+class Session(BrokerSession):
     """A client's connection: an asyncio protocol, and the `Wire` of its core. `address` is the client's own."""
 
     __deletable__ = ("_core", "_requests")
@@ -75,9 +46,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._client: asyncio.Transport | None = None
         self._broker: asyncio.Transport | None = None
-        self._dialing: asyncio.Task[None] | None = None
+        self._dialing: Dialing | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._early: list[Data] = []
         self._paused = 0
         self._draining: Draining | None = None
         self._undecrypted: Callable[[], int] | None = None
@@ -102,8 +72,10 @@ class Session:
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._core.responses.write = client.write
-        # uvloop begins to read after this method, even if it pauses the transport.
-        self._loop.call_soon(self._begin)
+        if is_own(transport):
+            self._begin()
+        else:  # uvloop begins to read after this method, even if it pauses the transport
+            self._loop.call_soon(self._begin)
 
     def data_received(self, data: bytes) -> None:
         self.last_active = now = monotonic()
@@ -165,30 +137,33 @@ class Session:
 
     # The broker's connection.
 
-    async def _dial(self) -> None:
-        try:
-            self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
-        except OSError as error:
+    def broker_connected(self, broker: asyncio.Transport) -> None:
+        self._broker = broker
+        self._requests.connect(broker.write)
+        dialing, self._dialing = self._dialing, None
+        if dialing is not None:
+            for data in dialing.early:
+                broker.write(data)
+            dialing.early.clear()
+        if self.closing:
+            broker.close()
+            return
+        if self._requests.client_full:
+            broker.pause_reading()
+        if dialing is not None and dialing.waited:
+            self.resume(CONNECTING)
+            self._go_on_draining()
+
+    def broker_unreachable(self, error: Exception | None) -> None:
+        self._dialing = None
+        if isinstance(error, OSError):
             self._host.context.outlet.connection_rejected("broker_unreachable", self._core.throttle.origin.address)
             self._report(logging.WARNING, "broker_unreachable", "%s can't be reached: %s", self._host.broker, error)
             self._close_client()
-            return
-        except Exception as error:  # without an end, the client would stay paused
+        elif error is not None:
             self._fail(error)
-            return
-        finally:
-            self._dialing = None
-        self._requests.connect(self._broker.write)
-        for data in self._early:
-            self._broker.write(data)
-        self._early = []
-        if self.closing:
-            self._broker.close()
-            return
-        if self._requests.client_full:
-            self._broker.pause_reading()
-        self.resume(_CONNECTING)
-        self._go_on_draining()
+        if self._client is None:
+            self._let_go_of_core()
 
     def broker_data(self, data: bytes) -> None:
         self.last_active = now = monotonic()
@@ -203,9 +178,12 @@ class Session:
             self._draining.go_on()
 
     def broker_lost(self, exc: Exception | None) -> None:
+        if self._dialing is not None and self._dialing.lose_attempt():
+            return
         self._broker = None
         if self._client is None:
-            self._let_go_of_core()
+            if self._dialing is None:
+                self._let_go_of_core()
         elif not self._client.is_closing():
             if isinstance(exc, SSLError):
                 why = cause_of(exc, "the broker's").words
@@ -222,14 +200,15 @@ class Session:
             self._client.write(data)
 
     def write_broker(self, data: Data) -> None:
-        """Connect to the broker, as these are the client's first bytes, and read no more until then.
+        """Connect to the broker, as these are the client's first bytes.
 
         A client that sends nothing thus costs its broker nothing.
         """
-        self._early.append(data)
-        self.pause(_CONNECTING)
-        if self._dialing is None:
-            self._dialing = self._loop.create_task(self._dial())
+        if self._dialing is not None:
+            self._dialing.early.append(data)
+        else:
+            self._dialing = Dialing(self, self._host, data)
+            self._dialing.begin()
 
     def pause_client(self) -> None:
         self.pause(_CORE)
@@ -280,13 +259,11 @@ class Session:
             self._end_for(error, "client")
 
     def pause(self, why: int) -> None:
-        """Add a reason not to read the client."""
         if not self._paused and self._client is not None:
             self._client.pause_reading()
         self._paused |= why
 
     def resume(self, why: int) -> None:
-        """Remove a reason, and read the client if none is left."""
         if not self._paused:
             return
         self._paused &= ~why

@@ -8,6 +8,7 @@ from typing import Protocol
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
+from gateway.proxy.socket_transport import SocketTransport
 from gateway.quotas.bucket import Bucket
 
 
@@ -148,12 +149,18 @@ Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Connects a protocol to a broker. Raises OSError, also if that takes too long."""
 
 
+DialAtOnce = Callable[[asyncio.Protocol], SocketTransport | None]
+"""Begins to connect a protocol to a broker; None if that takes a `Dial`. After a failure, the protocol only gets
+`connection_lost`."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionHost:
-    """The surroundings of a session: the shared parts, the other sessions, and the way to its broker."""
+    """The surroundings of a session: the shared parts, the other sessions, and the ways to its broker."""
 
     context: SessionContext
     sessions: Sessions
     dial: Dial
     broker: str
     node_id: int | None = None
+    dial_at_once: DialAtOnce | None = None

@@ -10,7 +10,8 @@ from typing import Final
 
 from gateway.features.sharing.shared_usage import SMALL
 from gateway.features.topic_quotas.rules import TOPIC
-from gateway.proxy.connection import _CORE, WRITE_BUFFER_HIGH, Session
+from gateway.proxy.broker_end import WRITE_BUFFER_HIGH
+from gateway.proxy.connection import _CORE, Session
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.request_stream import MAX_IN_FLIGHT, MAX_OWN_BYTES
 from gateway.proxy.states import CLIENT_UNREAD, IN_FLIGHT, MUTED

@@ -6,7 +6,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.proxy.connection import BrokerEnd
+from gateway.proxy.broker_end import BrokerEnd
+from gateway.proxy.connection import Session
 from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.clients import ClientConnection, SimulatedClient
 from loadtest.simulation.faults import Faults
@@ -206,7 +207,7 @@ class Run:
         self._groups.check_guarantees(self._plan, self._hosts, self._verdicts)
 
     def _on_dial(self, process: Process, protocol: asyncio.BaseProtocol) -> Tap | None:
-        if not isinstance(protocol, BrokerEnd):
+        if not isinstance(protocol, BrokerEnd) or not isinstance(protocol._session, Session):
             return None
         session = protocol._session
         if session.peer not in self._cluster.peers:

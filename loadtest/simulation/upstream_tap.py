@@ -45,6 +45,8 @@ class UpstreamTap:
 
     def __init__(self, totals: Forwarded, cluster: Cluster, session: Session, paused: Callable[[], bool]) -> None:
         self.session = session
+        assert session._dialing is not None
+        self._early = session._dialing.early  # the bytes that wait for the connection
         self.connected = False
         self.broken = False
         self._totals = totals
@@ -94,7 +96,7 @@ class UpstreamTap:
             self._acks = -1 if sent is None else sent.acks
             if sent is None or sent.acks == 0:
                 return
-            if self._paused() and not self.session._early:  # the first bytes were taken before the connection
+            if self._paused() and not self._early:  # the first bytes were taken before the connection
                 self._cluster.verdicts.fail("forwarded in a pause", f"Produce {head.number}")
         elif head.api == Api.FETCH:
             max_wait, max_bytes, _, _ = kafka.fetch_limits(frame, head)
@@ -162,7 +164,7 @@ class UpstreamTap:
     def _unsent(self) -> list[bytes]:
         """The requests that wait for a connection that was never made. The last one may be incomplete."""
         frames, at = [], 0
-        early = b"" if self.connected else b"".join(bytes(data) for data in self.session._early)
+        early = b"" if self.connected else b"".join(bytes(data) for data in self._early)
         while at < len(early):
             end = at + 4 + int.from_bytes(early[at : at + 4], "big")
             frames.append(early[at:end])

@@ -18,6 +18,7 @@ from gateway.features.topic_quotas import produce_inspector
 from gateway.features.topic_quotas.produce_inspector import InspectedRequest
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.proxy import connection
+from gateway.proxy.broker_end import Dialing
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.connection import Session
 from gateway.proxy.fast_path import FastPath
@@ -132,13 +133,13 @@ def swapped_responses(patch):
 
 def first_request_twice(patch):
     """The first bytes go out before and after the connection to the broker is there."""
-    dial = Session._dial
+    dial = Dialing._dial
 
     async def twice(self):
-        self._early = [*self._early, *self._early]
+        self.early += self.early
         await dial(self)
 
-    patch.setattr(Session, "_dial", twice)
+    patch.setattr(Dialing, "_dial", twice)
 
 
 def no_mute(patch):

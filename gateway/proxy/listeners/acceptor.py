@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from gateway.cluster.brokers import Address
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
+from gateway.proxy.poller import Poller
+from gateway.proxy.socket_transport import SocketTransport
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.wire import Slot
 from gateway.quotas.entity import BOOTSTRAP
@@ -58,7 +60,7 @@ class Acceptor:
 
     `listener` is the name of the listener in the config, `broker` the node id of the port's broker. Connections that must wait
     stay in the kernel's queue. With `headers`, a balancer's connection is admitted only after its header, with the client's
-    address.
+    address. With a `poller`, plaintext connections get transports of Weir's own, and those of the event loop without.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Acceptor:
         broker: int = BOOTSTRAP,
         tls: Handshakes | None = None,
         headers: ProxyHeaders | None = None,
+        poller: Poller | None = None,
     ) -> None:
         self._bound = bound
         self._serve = serve
@@ -79,6 +82,7 @@ class Acceptor:
         self._broker = broker
         self._tls = tls
         self._headers = headers
+        self._poller = poller
         self._introduced: deque[tuple[socket.socket, Address, bool]] = deque()  # after their headers, before admission
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
@@ -200,8 +204,18 @@ class Acceptor:
     ) -> None:
         """Start the connection's session, unless a limit refuses it. `unread` refuses a header that a client sends."""
         slot = self._admission.admit(self._listener, connection, *client, broker=self._broker, limit_address=limit_address)
-        if slot is not None:
+        if slot is None:
+            return
+        if self._poller is None or self._tls is not None or unread is not None:
             self._run(self._begin(connection, slot, client, unread))
+            return
+        try:
+            protocol = self._serve(slot, client)
+        except BaseException:
+            slot.release()
+            connection.close()
+            raise
+        SocketTransport(self._poller, connection, protocol).serve()
 
     async def _begin(self, connection: socket.socket, slot: Slot, client: Address, unread: ProxyHeaders | None) -> None:
         try:

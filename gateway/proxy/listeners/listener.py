@@ -22,7 +22,7 @@ from gateway.proxy.listeners.acceptor import Acceptor, Admission, Serve
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
-from gateway.proxy.sessions import Dial, SessionHost, Sessions
+from gateway.proxy.sessions import SessionHost, Sessions
 from gateway.proxy.tls.contexts import LiveContext, ServerContext, server_context
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
@@ -96,7 +96,15 @@ class Listener:
     async def start(self) -> None:
         """Bind the bootstrap port and accept clients. Raises `BindError`."""
         bound = bind_bootstrap_port(self._config, reuse_port=self._claims is not None)
-        self._serve(bound, self._upstream.dial_anyone, "the bootstrap broker")
+        upstream = self._upstream
+        host = SessionHost(
+            self._context,
+            self._sessions,
+            upstream.dial_anyone,
+            "the bootstrap broker",
+            dial_at_once=upstream.dial_anyone_at_once,
+        )
+        self._serve(bound, host)
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
         """A broker's address for clients of this listener; None if the broker has no port here."""
@@ -167,7 +175,7 @@ class Listener:
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
             )  # fmt: skip
-            self._serve(bound, partial(self._upstream.dial_broker, node_id), f"broker {node_id}", node_id)
+            self._serve(bound, self._host_of_broker(node_id))
             return
         _log.error(
             "listener %s: no port of broker_ports %s is left for broker %d, so clients can't reach it: widen broker_ports",
@@ -203,16 +211,23 @@ class Listener:
             host, port, node_id, lambda: _bind(host, port, reuse_port=False).close()
         )
 
-    def _serve(self, bound: socket.socket, dial: Dial, broker: str, node_id: int | None = None) -> None:
-        host = SessionHost(self._context, self._sessions, dial, broker, node_id)
+    def _serve(self, bound: socket.socket, host: SessionHost) -> None:
         name = self._config.name
         if self._handshakes is None:
             serve: Serve = lambda slot, address: cast("asyncio.Protocol", Session(host, slot, address))  # noqa: E731
         else:
             failures = self._counters.handshake_failures
             serve = partial(AcceptedTlsClient, TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures))
-        port_of = BOOTSTRAP if node_id is None else node_id
-        acceptor = Acceptor(bound, serve, self._admission, name, broker=port_of, tls=self._handshakes, headers=self._headers)
+        acceptor = Acceptor(
+            bound,
+            serve,
+            self._admission,
+            name,
+            broker=BOOTSTRAP if host.node_id is None else host.node_id,
+            tls=self._handshakes,
+            headers=self._headers,
+            poller=self._upstream.poller,
+        )
         acceptor.start()
         self._acceptors.append(acceptor)
 
@@ -228,10 +243,16 @@ class Listener:
         """The session host for a client that asked for `server_name`."""
         names = self._config.sni
         node_id = None if names is None or server_name is None else names.node_id(server_name)
-        if node_id is None:
-            return bootstrap
+        return bootstrap if node_id is None else self._host_of_broker(node_id)
+
+    def _host_of_broker(self, node_id: int) -> SessionHost:
         return SessionHost(
-            self._context, self._sessions, partial(self._upstream.dial_broker, node_id), f"broker {node_id}", node_id
+            self._context,
+            self._sessions,
+            partial(self._upstream.dial_broker, node_id),
+            f"broker {node_id}",
+            node_id,
+            partial(self._upstream.dial_broker_at_once, node_id),
         )
 
 
@@ -251,5 +272,6 @@ def _bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
     bound.setblocking(False)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # accepted sockets inherit it
+    for level, option in ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)):
+        bound.setsockopt(level, option, 1)  # accepted sockets inherit both
     return bound

@@ -200,7 +200,7 @@ def plant(defect: Defect) -> None:
             transport = await host.dial(lambda: cast("asyncio.Protocol", _Protocol(link)))
             return cast("asyncio.Transport", _Transport(link, transport))
 
-        begin(self, replace(host, dial=dial), slot, address)
+        begin(self, replace(host, dial=dial, dial_at_once=None), slot, address)
 
     setattr(Session, "__init__", defective)  # noqa: B010 -- mypy allows no assignment to a method
 

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from gateway import clock
 from gateway.cluster import upstream as module
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
+from gateway.proxy.poller import Poller
 
 
-def upstream_of(*ports):
-    addresses = [("127.0.0.1", port) for port in ports]
-    config = UpstreamConfig(bootstrap_servers=[f"{host}:{port}" for host, port in addresses])
-    return Upstream(config, Path(), Brokers(addresses), Counter())
+def upstream_of(*ports, host="127.0.0.1", poller=None):
+    addresses = [(host, port) for port in ports]
+    config = UpstreamConfig(bootstrap_servers=[f"{host}:{port}" for port in ports])
+    return Upstream(config, Path(), Brokers(addresses), Counter(), poller)
 
 
 @pytest.fixture
@@ -101,11 +103,91 @@ async def test_port_without_tls_is_not_reported_as_silent():
         await server.wait_closed()
 
 
+class Made(asyncio.Protocol):
+    """Notes its transport, and the error that it ends with."""
+
+    def __init__(self):
+        self.transport = None
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def connection_lost(self, exc):
+        self.lost.set_result(exc)
+
+
+@pytest.fixture
+async def poller():
+    with closing(Poller()) as poller:
+        yield poller
+        await asyncio.sleep(0)
+
+
+async def at_once(upstream):
+    """True if a connection is made without a task."""
+    protocol = Made()
+    transport = upstream.dial_anyone_at_once(protocol)
+    if transport is None:
+        return False
+    assert protocol.transport is transport
+    transport.abort()
+    await protocol.lost
+    return True
+
+
+async def test_ip_address_is_connected_at_once(listening, poller):
+    upstream = upstream_of(listening, poller=poller)
+    assert await at_once(upstream)
+    upstream.brokers.learn(1, "127.0.0.1", listening)
+    transport = upstream.dial_broker_at_once(1, Made())
+    upstream.tick(clock.monotonic())
+    assert transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    transport.abort()
+
+
+async def test_name_is_connected_at_once_while_its_address_is_fresh(listening, poller):
+    upstream = upstream_of(listening, host="localhost", poller=poller)
+    assert not await at_once(upstream)
+    await reached(upstream)
+    assert await at_once(upstream)
+    upstream.tick(clock.monotonic() + module.RESOLVED_SECONDS)
+    assert not await at_once(upstream)
+
+
+async def test_nothing_is_connected_at_once_without_poller(listening):
+    assert not await at_once(upstream_of(listening))
+
+
+async def test_refused_address_is_not_tried_at_once_until_it_serves(poller):
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = server.getsockname()
+    upstream = upstream_of(address[1], poller=poller)
+    assert not await at_once(upstream)
+    with pytest.raises(OSError, match="Connect call failed"):
+        await reached(upstream)
+    with closing(socket.create_server(address)):
+        assert not await at_once(upstream)
+        await reached(upstream)
+        assert await at_once(upstream)
+
+
+async def test_silent_address_is_given_up_by_a_tick(silent, poller):
+    upstream = upstream_of(silent, poller=poller)
+    protocol = Made()
+    transport = upstream.dial_anyone_at_once(protocol)
+    upstream.tick(clock.monotonic())
+    assert transport.connecting
+    upstream.tick(clock.monotonic() + module.ANYONE_SECONDS)
+    assert isinstance(await protocol.lost, TimeoutError)
+    assert (protocol.transport, await at_once(upstream)) == (None, False)
+
+
 async def test_kernel_probes_the_broker_of_an_open_connection(listening):
     upstream = upstream_of(listening)
     ended = await upstream.dial_anyone(asyncio.Protocol)
     ended.close()
     transport = await upstream.dial_anyone(asyncio.Protocol)
-    upstream.keep_alive()
+    upstream.tick(clock.monotonic())
     assert transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     transport.close()

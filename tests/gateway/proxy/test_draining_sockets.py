@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import socket
 import ssl
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import pytest
 import uvloop
@@ -17,8 +19,10 @@ from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
 from gateway.proxy.large_requests import LARGE_BYTES
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
+from gateway.proxy.poller import Poller
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import SessionHost, Sessions
+from gateway.proxy.socket_transport import SocketTransport, dial
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.engine import QuotaEngine
 from loadtest.testkit.certificates import LOOPBACK, Authority
@@ -37,10 +41,14 @@ def server_context(authority):
 
 
 class Place:
-    """A port that accepts sessions. The test itself is the broker behind it. All connections are closed at the end."""
+    """A port that accepts sessions. The test itself is the broker behind it. All connections are closed at the end.
 
-    def __init__(self, authority=None, broker_authority=None):
+    With `own`, both connections have transports of Weir's own.
+    """
+
+    def __init__(self, authority=None, broker_authority=None, *, own=False):
         self._authority = authority
+        self._own = own
         self._broker_tls = None if broker_authority is None else server_context(broker_authority)
         self._dial_tls = None if broker_authority is None else ssl.create_default_context(cafile=broker_authority.cert)
         engine = QuotaEngine(limits(produce=1_000), START)
@@ -48,23 +56,33 @@ class Place:
         self.sessions = Sessions(counters, Outlet("", [counters]), max_idle_seconds=600.0)
         self._quotas = ConnectionQuotas(engine, ConnectionLimits(1_000, listeners={"clients": AcceptLimits()}), START)
         context = SessionContext(engine, counters, gateway_address, 1 << 20, {}, ProduceGate())
-        self._host = SessionHost(context, self.sessions, self._dial, "the broker")
+        self._host = SessionHost(
+            context, self.sessions, self._dial, "the broker", dial_at_once=self._dial_at_once if own else None
+        )
         self._brokers = asyncio.Queue()
         self._open = AsyncExitStack()
         self.dial_error = None
+        self.attempts = []
+        self.first_address = None  # of the attempt without a task; the broker's if None
 
     async def __aenter__(self):
         loop = asyncio.get_running_loop()
         self._broker = await self._open.enter_async_context(
             await asyncio.start_server(self._arrived_at_broker, HOST, 0, ssl=self._broker_tls)
         )
+        if self._own:
+            self._poller = Poller()
+            self._open.callback(self._poller.close)
+            self._port = self._accept_own()
+            return self
         if self._authority is None:
             server = await loop.create_server(lambda: Session(self._host, self._slot(), CLIENT), HOST, 0)
         else:
             context = server_context(self._authority)
             acceptor = TlsAcceptor("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
             server = await loop.create_server(lambda: AcceptedTlsClient(acceptor, self._slot(), CLIENT), HOST, 0, ssl=context)
-        self._server = await self._open.enter_async_context(server)
+        await self._open.enter_async_context(server)
+        self._port = server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_):
@@ -74,9 +92,7 @@ class Place:
 
     async def client(self):
         context = None if self._authority is None else ssl.create_default_context(cafile=self._authority.cert)
-        reader, writer = await asyncio.open_connection(
-            HOST, self._server.sockets[0].getsockname()[1], ssl=context, limit=1 << 19
-        )
+        reader, writer = await asyncio.open_connection(HOST, self._port, ssl=context, limit=1 << 19)
         self._open.callback(writer.close)
         return reader, writer
 
@@ -100,22 +116,42 @@ class Place:
         if self.dial_error is not None:
             raise self.dial_error
         transport, _ = await asyncio.get_running_loop().create_connection(
-            protocol, HOST, self._broker.sockets[0].getsockname()[1], ssl=self._dial_tls
+            protocol, *self._broker.sockets[0].getsockname(), ssl=self._dial_tls
         )
         return transport
 
+    def _dial_at_once(self, protocol):
+        if self.dial_error is not None:
+            return None
+        self.attempts.append(dial(self._poller, self.first_address or self._broker.sockets[0].getsockname(), protocol))
+        return self.attempts[-1]
 
-@pytest.fixture(params=["tcp", "tls"])
-def authority(request, tmp_path):
-    return Authority(tmp_path) if request.param == "tls" else None
+    def _accept_own(self):
+        server = self._open.enter_context(socket.create_server((HOST, 0)))
+        server.setblocking(False)
+
+        def accept():
+            connection, _ = server.accept()
+            connection.setblocking(False)
+            SocketTransport(self._poller, connection, Session(self._host, self._slot(), CLIENT)).serve()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(server.fileno(), accept)
+        self._open.callback(loop.remove_reader, server.fileno())
+        return server.getsockname()[1]
+
+
+@pytest.fixture(params=["tcp", "own tcp", "tls"])
+def make_place(request, tmp_path):
+    return partial(Place, Authority(tmp_path) if request.param == "tls" else None, own=request.param == "own tcp")
 
 
 def on_uvloop(scenario):
     """Run the test on Weir's event loop, because each event loop closes connections in its own way."""
 
-    def run(authority, caplog):
+    def run(make_place, caplog):
         async def limited():
-            async with asyncio.timeout(60), Place(authority) as place:
+            async with asyncio.timeout(60), make_place() as place:
                 place.log = caplog
                 await scenario(place)
 
@@ -294,8 +330,8 @@ async def test_throttle_end_while_closing_has_no_effect(place):
     large = memoryview(m.fetched(1, size=50_000_000))
     written = 0
     while not session._client.get_write_buffer_size():  # until the kernel takes no more for a client that does not read
-        to_client.write(large[written : written + 200_000])
-        written += 200_000
+        to_client.write(large[written : written + 100_000])
+        written += 100_000
         await asyncio.sleep(0)
     to_client.close()
     await until(lambda: session.closing)

@@ -1,0 +1,126 @@
+"""Watches the sockets of sessions with one epoll of Weir's own, which the event loop watches like a socket.
+
+For each connection, uvloop makes handles, futures and a task. They cost more than a short connection uses otherwise
+(docs/decisions/038-sockets-of-sessions.md).
+"""
+
+import asyncio
+import select
+from typing import Final
+
+import uvloop
+
+READ: Final = 1
+WRITE: Final = 4
+"""EPOLLIN and EPOLLOUT. epoll adds its bits for errors and ends by itself."""
+
+MAX_EVENTS: Final = 128
+"""The most sockets that are served before the event loop looks at its timers again."""
+
+
+class PolledSocket:
+    """A socket that a `Poller` watches. `events` are the bits that it waits for; `direct` if the event loop watches it."""
+
+    __slots__ = ("direct", "events", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.events = 0
+        self.direct = False
+
+    def ready(self, events: int) -> None:
+        """Serve the socket, as some of its events have come. Must not raise."""
+        raise NotImplementedError
+
+    def readable(self) -> None:
+        """As `ready(READ)`, for the event loop."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Close the socket. Called once, after `Poller.end`. Must not raise."""
+        raise NotImplementedError
+
+
+class Poller:
+    """The epoll of one event loop."""
+
+    __slots__ = ("_ended", "_epoll", "_loop", "_polling", "_sockets")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._epoll = select.epoll()
+        self._sockets: dict[int, PolledSocket] = {}
+        self._ended: list[PolledSocket] = []
+        self._polling = False
+        self._loop.add_reader(self._epoll.fileno(), self._poll)
+
+    def close(self) -> None:
+        """Watch no socket any more. The sockets stay open."""
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+    def watch(self, polled: PolledSocket, events: int) -> None:
+        """Wait for these events from now on, or for none. Raises OSError if the kernel has no room for another socket."""
+        if events == polled.events:
+            return
+        fd = polled.fd
+        if polled.direct:
+            self._loop.remove_reader(fd)
+            polled.direct = False
+            polled.events = 0
+        if not events:
+            # epoll would report errors of a socket that waits for nothing, again and again.
+            if polled.events:
+                self._epoll.unregister(fd)
+                del self._sockets[fd]
+        elif polled.events:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+            self._sockets[fd] = polled
+        polled.events = events
+
+    def hand_over(self, polled: PolledSocket) -> None:
+        """Let the event loop itself watch a socket that waits for READ, until that changes.
+
+        This saves a look at the epoll for each event, but costs several times as much as `watch` once.
+        """
+        del self._sockets[polled.fd]
+        self._epoll.unregister(polled.fd)
+        polled.direct = True
+        self._loop.add_reader(polled.fd, polled.readable)
+
+    def end(self, polled: PolledSocket) -> None:
+        """Watch the socket no more, and have it finished soon, but not from within this call.
+
+        Until then its descriptor is open, so that no other socket gets the same number, and the events of the old one.
+        """
+        if polled.direct:
+            self._loop.remove_reader(polled.fd)
+            polled.direct = False
+        elif polled.events:
+            del self._sockets[polled.fd]  # its close takes it out of the epoll
+        polled.events = 0
+        if self._polling:
+            self._ended.append(polled)
+        else:
+            self._loop.call_soon(polled.finish)
+
+    def _poll(self) -> None:
+        self._polling = True
+        try:
+            for fd, events in self._epoll.poll(0, MAX_EVENTS):
+                polled = self._sockets.get(fd)
+                if polled is not None:
+                    polled.ready(events)
+            ended = self._ended
+            while ended:  # one end of a session ends the other one
+                ended.pop().finish()
+        finally:
+            self._polling = False
+
+
+def make_poller() -> Poller | None:
+    """The poller of the running event loop; None if that is not uvloop on Linux, as in the simulation."""
+    return Poller() if hasattr(select, "epoll") and isinstance(asyncio.get_running_loop(), uvloop.Loop) else None

@@ -1,0 +1,364 @@
+"""An asyncio transport of Weir's own, for plaintext connections of sessions."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final, cast
+
+from gateway.proxy.poller import READ, WRITE, PolledSocket, Poller
+from gateway.proxy.wire import Data
+
+READ_BYTES: Final = 64 * 1024
+"""The most bytes of one read, whose memory the kernel fills without a copy."""
+
+BUFFER_BYTES: Final = 256 * 1024
+"""The most bytes of a read after one that was full. Such memory would be mapped and unmapped for each read, so it is copied."""
+
+HIGH_WATER: Final = 64 * 1024
+"""asyncio's default for the bytes that may wait for a slow peer before the protocol is to pause."""
+
+HAND_OVER_READS: Final = 32
+"""After so many reads without a pause, the event loop itself watches the socket."""
+
+_MAX_PIECES: Final = 64
+
+_CONNECTING: Final = 0
+_OPEN: Final = 1
+_CLOSING: Final = 2  # the rest of the written bytes goes out first
+_ENDED: Final = 3
+
+_UNDER_WAY: Final = (errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
+
+_log = logging.getLogger("weir.session")
+
+_buffer: Final = memoryview(bytearray(BUFFER_BYTES))
+"""Sockets with many bytes are read into it. The bytes are copied before the next read."""
+
+
+class SocketTransport(PolledSocket):
+    """Owns its socket, and calls its protocol as asyncio's transports do. `connection_lost` closes the socket.
+
+    It does not inherit from `asyncio.Transport`, because mypyc compiles it. Buffered protocols need no base class here: the
+    method `get_buffer` is enough.
+    """
+
+    __deletable__ = ("_get_buffer", "_protocol", "_received")
+    __slots__ = (
+        "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_pending", "_pending_bytes", "_poller",
+        "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into", "_send", "_state",
+        "_write_ended", "_writing_paused",
+    )  # fmt: skip
+
+    def __init__(self, poller: Poller, connection: socket.SocketType, protocol: asyncio.BaseProtocol) -> None:
+        """`connection` must not block, `protocol` not be a buffered one. The caller calls `serve` or `connect` next."""
+        super().__init__(connection.fileno())
+        self._poller = poller
+        self._connection = connection
+        self._recv: Callable[[int], bytes] = connection.recv
+        self._recv_into: Callable[[memoryview], int] = connection.recv_into
+        self._send: Callable[[Data], int] = connection.send
+        self._address = ("", 0)
+        self._state = _OPEN
+        self._reading = True
+        self._reads = 0
+        self._full = False
+        self._read_ended = False
+        self._write_ended = False
+        self._writing_paused = False
+        self._pending: deque[Data] = deque()
+        self._pending_bytes = 0
+        self._high = HIGH_WATER
+        self._low = HIGH_WATER // 4
+        self._error: Exception | None = None
+        self._protocol = cast("asyncio.Protocol", protocol)
+        self._get_buffer: Callable[[int], memoryview] | None = None
+        self._received: Callable[[Any], None] = self._protocol.data_received
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Call this protocol from now on. It is not told of the connection."""
+        self._protocol = cast("asyncio.Protocol", protocol)
+        self._get_buffer = getattr(protocol, "get_buffer", None)
+        self._received = getattr(protocol, "data_received" if self._get_buffer is None else "buffer_updated")
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """`socket` and `peername`."""
+        if name == "socket":
+            return self._connection
+        return self._connection.getpeername() if name == "peername" else default
+
+    # The beginning.
+
+    def serve(self) -> None:
+        """Begin with a socket that is connected: an accepted one."""
+        self._state = _OPEN
+        self._protocol.connection_made(cast("asyncio.Transport", self))
+        try:
+            self._watch()
+        except OSError as error:
+            self.fail(error)
+
+    def connect(self, address: tuple[str, int]) -> None:
+        """Connect the socket to an IP address. Raises OSError if that fails at once.
+
+        A peer on this machine is connected at once. If it fails later, the protocol gets `connection_lost` alone.
+        """
+        self._state = _CONNECTING
+        self._address = address
+        problem = self._connection.connect_ex(address)
+        if problem in _UNDER_WAY:
+            problem = self._connection.connect_ex(address)  # Linux returns the result, if the peer has accepted by now
+        if problem in _UNDER_WAY:
+            self._poller.watch(self, WRITE)
+        elif problem and problem != errno.EISCONN:
+            raise OSError(problem, os.strerror(problem))
+        else:
+            self.serve()
+
+    @property
+    def connecting(self) -> bool:
+        return self._state == _CONNECTING
+
+    def _go_on_connecting(self) -> None:
+        problem = self._connection.connect_ex(self._address)
+        if problem in _UNDER_WAY:
+            return
+        if problem and problem != errno.EISCONN:
+            self.fail(OSError(problem, os.strerror(problem)))
+        else:
+            self.serve()
+
+    # Reading.
+
+    def pause_reading(self) -> None:
+        self._reading = False
+        self._watch()
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._watch()
+
+    def is_reading(self) -> bool:
+        return self._reading and self._state == _OPEN
+
+    def _watch(self) -> None:
+        """Wait for the events that matter now."""
+        if self._state == _CONNECTING or self._state == _ENDED:
+            return
+        events = WRITE if self._pending else 0
+        if self._reading and not self._read_ended and self._state == _OPEN:
+            events |= READ
+        if events != self.events:
+            self._reads = 0
+            self._poller.watch(self, events)
+
+    def ready(self, events: int) -> None:
+        try:
+            if self._state == _CONNECTING:
+                self._go_on_connecting()
+                return
+            # An error or the end of the connection is seen by the call that it makes fail.
+            if self.events & READ and events & ~WRITE:
+                self._read()
+            if self.events & WRITE and events & ~READ:
+                self._flush()
+        except Exception as error:
+            self._crash(error)
+
+    def readable(self) -> None:
+        try:
+            self._read()
+        except Exception as error:
+            self._crash(error)
+
+    def _read(self) -> None:
+        get_buffer = self._get_buffer
+        data = b""
+        try:
+            if get_buffer is not None:
+                count = self._recv_into(get_buffer(-1))
+            elif self._full:
+                count = self._recv_into(_buffer)
+                data = bytes(_buffer[:count])
+            else:
+                data = self._recv(READ_BYTES)
+                count = len(data)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.fail(error)
+            return
+        self._full = count >= READ_BYTES
+        if not count:
+            self._end_reading()
+        elif get_buffer is not None:
+            self._received(count)
+        else:
+            self._received(data)
+        self._reads += 1
+        if self._reads == HAND_OVER_READS and self.events == READ:
+            self._poller.hand_over(self)
+
+    def _end_reading(self) -> None:
+        self._read_ended = True
+        if self._protocol.eof_received():
+            self._watch()
+        else:
+            self.close()
+
+    # Writing.
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = HIGH_WATER if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        return self._pending_bytes
+
+    def write(self, data: Data) -> None:
+        """Send the bytes at once, as far as the kernel takes them. The transport refers to the others until they are sent."""
+        if self._state == _ENDED or self._state == _CLOSING or self._write_ended:
+            return
+        size = len(data)
+        if not self._pending and self._state == _OPEN:
+            try:
+                sent = self._send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self.fail(error)
+                return
+            if sent == size:
+                return
+            if sent:
+                data = memoryview(data)[sent:]
+                size -= sent
+        elif not size:
+            return
+        self._pending.append(data)
+        self._pending_bytes += size
+        self._watch()
+        if self._pending_bytes > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def _flush(self) -> None:
+        pending = self._pending
+        try:
+            sent = self._connection.sendmsg(list(islice(pending, _MAX_PIECES)))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.fail(error)
+            return
+        self._pending_bytes -= sent
+        while sent:
+            piece = pending.popleft()
+            if sent < len(piece):
+                pending.appendleft(memoryview(piece)[sent:])
+                break
+            sent -= len(piece)
+        if self._writing_paused and self._pending_bytes <= self._low:
+            self._writing_paused = False
+            self._protocol.resume_writing()
+        if not pending:
+            if self._state == _CLOSING:
+                self._end(None)
+            elif self._write_ended:
+                self._shut_down()
+            self._watch()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """Half-close the connection after the bytes that are written."""
+        if self._write_ended or self._state == _ENDED or self._state == _CLOSING:
+            return
+        self._write_ended = True
+        if not self._pending:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        try:
+            self._connection.shutdown(socket.SHUT_WR)
+        except OSError as error:  # the peer has reset the connection
+            self.fail(error)
+
+    # The end.
+
+    def is_closing(self) -> bool:
+        return self._state == _CLOSING or self._state == _ENDED
+
+    def close(self) -> None:
+        """Read no more, and close the socket after the bytes that are written."""
+        if self._state == _CLOSING:
+            return
+        if self._pending and self._state == _OPEN:
+            self._state = _CLOSING
+            self._watch()
+        else:
+            self._end(None)
+
+    def abort(self) -> None:
+        """Close the socket soon. Bytes that wait to be written are lost."""
+        self._end(None)
+
+    def fail(self, error: Exception) -> None:
+        """As `abort`. The protocol gets the error."""
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._state == _ENDED:
+            return
+        self._state = _ENDED
+        self._error = error
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._poller.end(self)
+
+    def _crash(self, error: Exception) -> None:
+        """A protocol must not raise. If it does, its connection ends, and no other one."""
+        _log_bug(error)
+        self.fail(error)
+
+    def finish(self) -> None:
+        protocol = self._protocol
+        # Without these references, the objects of a connection are freed at once, and not by the garbage collector.
+        del self._protocol, self._received, self._get_buffer
+        try:
+            protocol.connection_lost(self._error)
+        except Exception as error:
+            _log_bug(error)
+        self._connection.close()
+
+
+def _log_bug(error: Exception) -> None:
+    _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"reason": "internal"})
+
+
+def is_own(transport: object) -> bool:
+    """True for a `SocketTransport`."""
+    return isinstance(transport, SocketTransport)
+
+
+def dial(poller: Poller, address: tuple[str, int], protocol: asyncio.BaseProtocol) -> SocketTransport:
+    """Begin to connect to an IP address, as `SocketTransport.connect` does. Raises OSError if that fails at once."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    # Python's own class around `SocketType` would cost as much again.
+    connection = socket.SocketType(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport = SocketTransport(poller, connection, protocol)
+        transport.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return transport
