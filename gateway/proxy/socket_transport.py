@@ -80,7 +80,7 @@ class SocketTransport(PolledSocket):
         self._received: Callable[[Any], None] = self._protocol.data_received
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Call this protocol from now on. It is not told of the connection."""
+        """Call this protocol from now on, without `connection_made`."""
         self._protocol = cast("asyncio.Protocol", protocol)
         self._get_buffer = getattr(protocol, "get_buffer", None)
         self._received = getattr(protocol, "data_received" if self._get_buffer is None else "buffer_updated")

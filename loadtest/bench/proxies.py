@@ -112,7 +112,10 @@ class Weir(Way):
 
     def start(self, broker: str, directory: Path) -> None:
         """Raises `GatewayError`."""
-        keys = {} if self.tls is None else {"tls": {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}}
+        # A null broker does not say that clients need not authenticate. Weir would parse every request until it knows.
+        keys: dict[str, Any] = {"sasl": {"required": False}}
+        if self.tls is not None:
+            keys["tls"] = {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}
         config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}, **self.sections(directory)}
         # Not /readyz, because a null broker does not answer Metadata.
         self._gateway = gateway = GatewayProcess(directory, broker, config, keys, "/livez", self.packages())

@@ -3,8 +3,10 @@
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -181,7 +183,9 @@ def _spread(ratios: Sequence[float]) -> str:
 
 
 def machine() -> str:
-    return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    """The system and the Python. The path of a Python tells its build: builds differ by a fifth in speed."""
+    python = f"Python {platform.python_version()} of {Path(sys.executable).resolve()}"
+    return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {python}"
 
 
 def markdown(measured: Measured, grids_: Sequence[Grid], rounds: int, turn: float, day: str) -> str:

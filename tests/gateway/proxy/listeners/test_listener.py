@@ -107,7 +107,10 @@ async def test_broker_ids_that_share_a_port_warn_with_remedy(
     assert "widen broker_ports to 4 ports or more" in caplog.text
 
 
-def test_kernel_probes_silent_clients(first: int) -> None:
+@pytest.mark.parametrize(
+    ("level", "option"), [(socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)]
+)
+def test_accepted_socket_inherits_option(first: int, level: int, option: int) -> None:
     config = parse_config(
         f"""
 upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
@@ -119,4 +122,4 @@ listeners: [{{name: clients, host: 127.0.0.1, bootstrap_port: {first - 1}, broke
         bound.setblocking(True)
         accepted, _ = bound.accept()
         with accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert accepted.getsockopt(level, option) == 1
