@@ -183,7 +183,7 @@ def _spread(ratios: Sequence[float]) -> str:
 
 
 def machine() -> str:
-    """The system and the Python. The path of a Python tells its build: builds differ by a fifth in speed."""
+    """The system and the Python with its path, because builds of one version differ by a fifth in speed."""
     python = f"Python {platform.python_version()} of {Path(sys.executable).resolve()}"
     return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {python}"
 
