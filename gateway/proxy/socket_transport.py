@@ -5,9 +5,7 @@ import errno
 import logging
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, Final, cast
 
 from gateway.proxy.poller import READ, WRITE, PolledSocket, Poller
@@ -70,7 +68,7 @@ class SocketTransport(PolledSocket):
         self._read_ended = False
         self._write_ended = False
         self._writing_paused = False
-        self._pending: deque[Data] = deque()
+        self._pending: list[Data] = []  # an empty deque would take 600 bytes for each connection
         self._pending_bytes = 0
         self._high = HIGH_WATER
         self._low = HIGH_WATER // 4
@@ -252,19 +250,22 @@ class SocketTransport(PolledSocket):
     def _flush(self) -> None:
         pending = self._pending
         try:
-            sent = self._connection.sendmsg(list(islice(pending, _MAX_PIECES)))
+            sent = self._connection.sendmsg(pending[:_MAX_PIECES])
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.fail(error)
             return
         self._pending_bytes -= sent
+        whole = 0
         while sent:
-            piece = pending.popleft()
+            piece = pending[whole]
             if sent < len(piece):
-                pending.appendleft(memoryview(piece)[sent:])
+                pending[whole] = memoryview(piece)[sent:]
                 break
             sent -= len(piece)
+            whole += 1
+        del pending[:whole]
         if self._writing_paused and self._pending_bytes <= self._low:
             self._writing_paused = False
             self._protocol.resume_writing()
