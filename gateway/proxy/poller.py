@@ -68,12 +68,10 @@ class Poller:
         if polled.direct:
             self._loop.remove_reader(fd)
             polled.direct = False
-            polled.events = 0
         if not events:
             # epoll would report errors of a socket that waits for nothing, again and again.
-            if polled.events:
-                self._epoll.unregister(fd)
-                del self._sockets[fd]
+            self._epoll.unregister(fd)
+            del self._sockets[fd]
         elif polled.events:
             self._epoll.modify(fd, events)
         else:
@@ -84,10 +82,10 @@ class Poller:
     def hand_over(self, polled: PolledSocket) -> None:
         """Let the event loop itself watch a socket that waits for READ, until that changes.
 
-        This saves a look at the epoll for each event, but costs several times as much as `watch` once.
+        This saves a look at the epoll for each event, but costs several times as much as `watch` once. The epoll still reports
+        errors and the end of the connection: after an error, uvloop would watch the socket no more, read or not.
         """
-        del self._sockets[polled.fd]
-        self._epoll.unregister(polled.fd)
+        self._epoll.modify(polled.fd, 0)
         polled.direct = True
         self._loop.add_reader(polled.fd, polled.readable)
 
@@ -99,7 +97,7 @@ class Poller:
         if polled.direct:
             self._loop.remove_reader(polled.fd)
             polled.direct = False
-        elif polled.events:
+        if polled.events:
             del self._sockets[polled.fd]  # its close takes it out of the epoll
         polled.events = 0
         if self._polling:
@@ -112,13 +110,21 @@ class Poller:
         try:
             for fd, events in self._epoll.poll(0, MAX_EVENTS):
                 polled = self._sockets.get(fd)
-                if polled is not None:
-                    polled.ready(events)
+                if polled is None:
+                    continue
+                if polled.direct:
+                    self._take_back(polled)
+                polled.ready(events)
             ended = self._ended
             while ended:  # one end of a session ends the other one
                 ended.pop().finish()
         finally:
             self._polling = False
+
+    def _take_back(self, polled: PolledSocket) -> None:
+        self._loop.remove_reader(polled.fd)
+        polled.direct = False
+        self._epoll.modify(polled.fd, polled.events)
 
 
 def make_poller() -> Poller | None:

@@ -14,8 +14,8 @@ from gateway.proxy.wire import Data
 READ_BYTES: Final = 64 * 1024
 """The most bytes of one read, whose memory the kernel fills without a copy."""
 
-BUFFER_BYTES: Final = 256 * 1024
-"""The most bytes of a read after one that was full. Such memory would be mapped and unmapped for each read, so it is copied."""
+BUFFER_BYTES: Final = 250 * 1024
+"""The most bytes of a read after one that was full. They are copied. From 256 KiB on, glibc would map memory for each copy."""
 
 HIGH_WATER: Final = 64 * 1024
 """asyncio's default for the bytes that may wait for a slow peer before the protocol is to pause."""
@@ -87,10 +87,8 @@ class SocketTransport(PolledSocket):
         return self._protocol
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """`socket` and `peername`."""
-        if name == "socket":
-            return self._connection
-        return self._connection.getpeername() if name == "peername" else default
+        """The only name is `socket`."""
+        return self._connection if name == "socket" else default
 
     # The beginning.
 
@@ -98,10 +96,7 @@ class SocketTransport(PolledSocket):
         """Begin with a socket that is connected: an accepted one."""
         self._state = _OPEN
         self._protocol.connection_made(cast("asyncio.Transport", self))
-        try:
-            self._watch()
-        except OSError as error:
-            self.fail(error)
+        self._watch()
 
     def connect(self, address: tuple[str, int]) -> None:
         """Connect the socket to an IP address. Raises OSError if that fails at once.
@@ -155,7 +150,10 @@ class SocketTransport(PolledSocket):
             events |= READ
         if events != self.events:
             self._reads = 0
-            self._poller.watch(self, events)
+            try:
+                self._poller.watch(self, events)
+            except OSError as error:  # a protocol expects no error of these methods
+                self.fail(error)
 
     def ready(self, events: int) -> None:
         try:

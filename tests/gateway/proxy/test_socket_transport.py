@@ -1,12 +1,14 @@
 """Weir's own transport on real sockets, with its poller."""
 
 import asyncio
+import errno
 import random
 import socket
 import struct
 from contextlib import AsyncExitStack, closing, suppress
 
 import pytest
+import uvloop
 
 from gateway.proxy.poller import Poller, make_poller
 from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, READ_BYTES, SocketTransport, dial
@@ -310,6 +312,47 @@ async def test_handed_over_socket_ends_like_others(side, ending):
     assert transport.get_extra_info("socket").fileno() == -1
 
 
+def test_reset_behind_last_bytes_ends_busy_socket():
+    """uvloop stops watching a socket after an error, even if its reader has not seen the error yet."""
+
+    async def scenario():
+        async with asyncio.timeout(60), AsyncExitStack() as open_:
+            protocol = Calls()
+            transport, peer = Side(open_).pair(protocol)
+            for count in range(1, HAND_OVER_READS + 1):
+                await write(peer, b"x")
+                await until(lambda count=count: len(protocol.received) == count)
+            assert transport.direct
+            peer.send(b"last")
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+            peer.close()
+            await protocol.ended.wait()
+            assert protocol.received.endswith(b"last")
+            assert isinstance(protocol.error, ConnectionResetError)
+
+    uvloop.run(scenario())
+
+
+async def test_full_kernel_ends_connection(side):
+    """epoll_ctl(2) fails if too many sockets are watched."""
+
+    class FullEpoll:
+        def register(self, fd, events):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def unregister(self, fd):
+            epoll.unregister(fd)
+
+    protocol = Calls()
+    transport, _ = side.pair(protocol)
+    epoll, side.poller._epoll = side.poller._epoll, FullEpoll()
+    transport.pause_reading()
+    transport.resume_reading()
+    side.poller._epoll = epoll
+    await protocol.ended.wait()
+    assert protocol.error.errno == errno.ENOSPC
+
+
 async def test_buffered_protocol_gets_bytes_in_its_own_buffer(side):
     class Buffered(Calls):
         buffer = bytearray(100)
@@ -359,7 +402,7 @@ async def test_local_peer_is_connected_at_once(side, host):
         protocol = Calls()
         transport = dial(side.poller, server.getsockname()[:2], protocol)
         assert (protocol.log, transport.connecting) == (["made"], False)
-        assert transport.get_extra_info("peername") == server.getsockname()
+        assert transport.get_extra_info("socket").getpeername() == server.getsockname()
         assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         with server.accept()[0] as peer:
             peer.setblocking(False)
