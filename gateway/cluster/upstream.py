@@ -23,7 +23,10 @@ from gateway.proxy.tls.contexts import LiveContext, client_context
 CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
 """Timeouts for a client's broker, and for one address of several. The last address gets the remaining time, because the
-cluster may be slow."""
+cluster may be slow. An attempt without a task comes first, and has the second timeout."""
+
+FAILED_SECONDS = 30.0
+"""The time for which an address that failed is tried last, and never without a task."""
 
 RESOLVED_SECONDS = 10.0
 """The time for which new connections use the IP address that a broker's name had."""
@@ -94,7 +97,6 @@ class Upstream:
         """
         addresses = self.brokers.anyone()
         if self._failed:
-            self._failed = {address: self._failed[address] for address in addresses if address in self._failed}
             addresses = sorted(addresses, key=lambda address: self._failed.get(address, 0.0))
         failures: list[str] = []
         began = clock.monotonic()
@@ -111,9 +113,9 @@ class Upstream:
         return self._attempt(self.brokers.address(node_id), protocol)
 
     def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> SocketTransport | None:
-        """Begin to connect to the first configured broker; None if that takes `dial_anyone`."""
-        addresses = self.brokers.anyone()
-        return self._attempt(addresses[0], protocol)
+        """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`."""
+        address = next((address for address in self.brokers.anyone() if address not in self._failed), None)
+        return None if address is None else self._attempt(address, protocol)
 
     def _attempt(self, address: Address, protocol: asyncio.Protocol) -> SocketTransport | None:
         if self.poller is None or self.live is not None or address in self._failed:
@@ -162,11 +164,12 @@ class Upstream:
         return transport
 
     def tick(self, now: float) -> None:
-        """End late attempts, forget old IP addresses, and have the kernel probe the brokers of new connections.
+        """End late attempts, forget old IP addresses and failures, and have the kernel probe the brokers of new connections.
 
         Called once a second. The last one takes a twentieth of the CPU time of a new connection. Short ones have ended by then.
         """
         self._resolved = {address: known for address, known in self._resolved.items() if known[1] > now}
+        self._failed = {address: since for address, since in self._failed.items() if since + FAILED_SECONDS > now}
         for attempt, (address, until) in list(self._attempts.items()):
             if attempt.connecting and now < until:
                 continue

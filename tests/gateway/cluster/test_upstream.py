@@ -172,6 +172,23 @@ async def test_refused_address_is_not_tried_at_once_until_it_serves(poller):
         assert await at_once(upstream)
 
 
+async def test_address_that_failed_is_tried_at_once_later(listening, poller):
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = server.getsockname()
+    upstream = upstream_of(address[1], listening, poller=poller)
+    assert not await at_once(upstream)
+    assert await reached(upstream) == listening
+    assert await at_once(upstream)  # at the other one
+    assert address in upstream._failed
+    upstream.tick(clock.monotonic() + module.FAILED_SECONDS)
+    with closing(socket.create_server(address)):
+        protocol = Made()
+        transport = upstream.dial_anyone_at_once(protocol)
+        assert transport.get_extra_info("socket").getpeername() == address
+        transport.abort()
+        await protocol.lost
+
+
 async def test_silent_address_is_given_up_by_a_tick(silent, poller):
     upstream = upstream_of(silent, poller=poller)
     protocol = Made()
