@@ -125,14 +125,14 @@ class Dialing:
 
     def _dial_others(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._dial())
+        self._task.add_done_callback(self._dialed)  # a task that is cancelled before its first step runs no code of its own
 
     async def _dial(self) -> None:
         try:
-            broker = await self._host.dial(self._broker_end)
-        except asyncio.CancelledError:
-            self._session.broker_unreachable(None)
-            raise
+            self._session.broker_connected(await self._host.dial(self._broker_end))
         except Exception as error:  # without an end, the client would stay paused
             self._session.broker_unreachable(error)
-        else:
-            self._session.broker_connected(broker)
+
+    def _dialed(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            self._session.broker_unreachable(None)

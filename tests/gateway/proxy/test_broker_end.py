@@ -78,6 +78,15 @@ async def test_attempt_ends_with_its_client(place):
 
 
 @on_uvloop
+async def test_dial_that_is_cancelled_at_once_lets_go_of_core(place):
+    async with connecting(place, m.produce(1)):
+        session = await place.session()
+        place.attempts[0].fail(TimeoutError())
+        session.abort()
+        await until(lambda: not hasattr(session, "_core"))
+
+
+@on_uvloop
 async def test_bytes_without_acks_survive_client_and_attempt(place):
     async with connecting(place, m.produce(1, acks=0)):
         session = await place.session()
