@@ -1,5 +1,6 @@
 """Parses YAML to plain data with the line of every key. Duplicate keys are errors."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _LONGEST_SHOWN = 40
 _MAX_DEPTH = 64
+_TOO_DEEP = "is nested too deeply"
+_LIBYAML_TOO_DEEP = "exceeded maximum nesting depth"
 _MAX_ALIASED = 100_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
@@ -62,16 +65,25 @@ def read_document(text: str, *, source: str) -> Document:
 def _excess(text: str) -> str | None:
     """The problem of a text that would cost too much: deep nesting, or aliases that stand for many values.
 
-    libyaml's composer is recursive and crashes the process on deep nesting. Its parser is not. Aliases of aliases may stand for
-    a billion values in 400 bytes, and the checks look at each of them.
+    libyaml's composer is recursive and crashes the process on deep nesting. Its parser is not, and refuses 1 000 levels from
+    libyaml 0.2.6 on. Aliases of aliases may stand for a billion values in 400 bytes, and the checks look at each of them.
     """
+    try:
+        return _excess_of(yaml.parse(text, Loader=_Loader))
+    except yaml.MarkedYAMLError as error:
+        if error.problem == _LIBYAML_TOO_DEEP:
+            return _TOO_DEEP
+        raise
+
+
+def _excess_of(events: Iterable[yaml.Event]) -> str | None:
     sizes: dict[str | None, int] = {}
     nested: list[tuple[str | None, int]] = []  # the anchor and the values of each open list or mapping
     aliased = values = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in events:
         if isinstance(event, yaml.CollectionStartEvent):
             if len(nested) == _MAX_DEPTH:
-                return "is nested too deeply"
+                return _TOO_DEEP
             nested.append((event.anchor, values))
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = nested.pop()
