@@ -5,6 +5,7 @@ For each connection, uvloop makes handles, futures and a task. They cost more th
 """
 
 import asyncio
+import os
 import select
 from typing import Final
 
@@ -128,5 +129,10 @@ class Poller:
 
 
 def make_poller() -> Poller | None:
-    """The poller of the running event loop; None if that is not uvloop on Linux, as in the simulation."""
+    """The poller of the running event loop; None without WEIR_OWN_TRANSPORTS=1, or if that loop is not uvloop on Linux.
+
+    A test with a killed broker failed once with it, for an unknown reason. Until that is found, it is an experiment.
+    """
+    if os.environ.get("WEIR_OWN_TRANSPORTS") != "1":
+        return None
     return Poller() if hasattr(select, "epoll") and isinstance(asyncio.get_running_loop(), uvloop.Loop) else None
