@@ -5,6 +5,7 @@ The module imports PySpark only when a report runs.
 
 import argparse
 import datetime as dt
+import logging
 import os
 import re
 import shutil
@@ -182,6 +183,9 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
     stays = options.every is not None
     if not _fetch(options, messages):
         return FAILED
+    # After Java's end, Py4J logs a traceback for each object that it can't free: after the message that explains the end, too.
+    # Its exceptions say the same.
+    logging.getLogger().disabled = True
     messages.progress("starting Spark")
     # Java inherits the blocked signals, so Ctrl-C does not kill it or its children in the middle of their work.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
