@@ -21,6 +21,7 @@ from gateway.proxy.sessions import ConnectionFacts, SessionHost
 from gateway.proxy.socket_transport import is_own
 from gateway.proxy.tcp_info import silence_seconds, transferred_bytes, unread_bytes
 from gateway.proxy.tls.causes import cause_of
+from gateway.proxy.tls.tls_transport import is_tls
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import BOOTSTRAP
@@ -68,11 +69,12 @@ class Session(BrokerSession):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._client = client = cast("asyncio.Transport", transport)
         self._host.sessions.add(self)
-        if client.get_extra_info("ssl_object") is not None:
-            self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._core.responses.write = client.write
-        if is_own(transport):
+        if is_tls(transport):
+            self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- unknown to asyncio
+            self._begin()
+        elif is_own(transport):
             self._begin()
         else:  # uvloop begins to read after this method, even if it pauses the transport
             self._loop.call_soon(self._begin)
@@ -226,7 +228,7 @@ class Session(BrokerSession):
         self._loop.call_soon(self._ready)
 
     def unread_client_bytes(self) -> int:
-        """The client's bytes in the kernel; under TLS also those in the transport, which reads on while it is paused."""
+        """The client's bytes in the kernel; under TLS also those that came with the bytes before a pause."""
         client = self._client
         if client is None or client.is_closing():
             return 0

@@ -9,7 +9,7 @@ Only Produce requests with acks=0 are forwarded: their client takes them for don
 import asyncio
 from typing import Final, Protocol
 
-from gateway.proxy.tls.buffered_protocol import ClientProtocol
+from gateway.proxy.session_front import ClientProtocol
 
 LINGER_SECONDS: Final = 2.0
 """The time for a client to close its side after the half-close."""
@@ -21,8 +21,6 @@ class DrainedSession(ClientProtocol, Protocol):
     def half_close(self) -> bool:
         """Answer nothing any more, if every request that has begun is answered; else return False."""
         ...
-
-    def unread_client_bytes(self) -> int: ...
 
 
 class Draining:
@@ -39,11 +37,7 @@ class Draining:
         if self.half_closed or self._client.is_closing() or not self._session.half_close():
             return
         self.half_closed = True
-        if self._client.can_write_eof():
-            self._client.write_eof()
-        elif not self._session.unread_client_bytes():
-            self._client.close()  # sends close_notify, and waits for the client's
-            return
+        self._client.write_eof()
         self._linger()
 
     def _linger(self) -> None:
@@ -64,8 +58,6 @@ class Draining:
         self._session.data_received(data)
         if not self.half_closed:
             self.go_on()
-        elif not self._client.can_write_eof() and not self._session.unread_client_bytes():
-            self._client.close()
 
     def pause_writing(self) -> None:
         self._session.pause_writing()

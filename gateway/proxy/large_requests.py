@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from gateway.proxy.request_stream import RequestStream
-from gateway.proxy.tls.buffered_protocol import ClientProtocol, SessionFront
+from gateway.proxy.session_front import ClientProtocol, SessionFront
 
 LARGE_BYTES: Final = 64 * 1024
 """A connection gets a `LargeRequestReader` when so many bytes of a request have still to come."""

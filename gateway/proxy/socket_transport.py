@@ -1,4 +1,4 @@
-"""An asyncio transport of Weir's own, for plaintext connections of sessions."""
+"""An asyncio transport of Weir's own, for the sockets of sessions."""
 
 import asyncio
 import errno
@@ -53,7 +53,7 @@ class SocketTransport(PolledSocket):
     )  # fmt: skip
 
     def __init__(self, poller: Poller, connection: socket.SocketType, protocol: asyncio.BaseProtocol) -> None:
-        """`connection` must not block, `protocol` not be a buffered one. The caller calls `serve` or `connect` next."""
+        """`connection` must not block. The caller calls `serve` or `connect` next."""
         super().__init__(connection.fileno())
         self._poller = poller
         self._connection = connection
@@ -73,15 +73,14 @@ class SocketTransport(PolledSocket):
         self._high = HIGH_WATER
         self._low = HIGH_WATER // 4
         self._error: Exception | None = None
-        self._protocol = cast("asyncio.Protocol", protocol)
-        self._get_buffer: Callable[[int], memoryview] | None = None
-        self._received: Callable[[Any], None] = self._protocol.data_received
+        self.set_protocol(protocol)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Call this protocol from now on, without `connection_made`."""
         self._protocol = cast("asyncio.Protocol", protocol)
-        self._get_buffer = getattr(protocol, "get_buffer", None)
-        self._received = getattr(protocol, "data_received" if self._get_buffer is None else "buffer_updated")
+        self._get_buffer: Callable[[int], memoryview] | None = getattr(protocol, "get_buffer", None)
+        received = "data_received" if self._get_buffer is None else "buffer_updated"
+        self._received: Callable[[Any], None] = getattr(protocol, received)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -273,9 +272,6 @@ class SocketTransport(PolledSocket):
             elif self._write_ended:
                 self._shut_down()
             self._watch()
-
-    def can_write_eof(self) -> bool:
-        return True
 
     def write_eof(self) -> None:
         """Half-close the connection after the bytes that are written."""

@@ -139,9 +139,6 @@ class SimulatedTransport(asyncio.Transport):
             elif self._eof:
                 self.connection.shutdown_write()
 
-    def can_write_eof(self) -> bool:
-        return True
-
     def write_eof(self) -> None:
         if not self._eof and not self._closing:
             self._eof = True

@@ -11,14 +11,16 @@ import resource
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from gateway.cluster.brokers import Address
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.poller import Poller
 from gateway.proxy.socket_transport import SocketTransport
 from gateway.proxy.tls.handshakes import Handshakes
+from gateway.proxy.tls.tls_transport import TlsTransport
 from gateway.proxy.wire import Slot
 from gateway.quotas.entity import BOOTSTRAP
 
@@ -51,7 +53,7 @@ class Admission(Protocol):
         """
 
 
-Serve = Callable[[Slot, Address], asyncio.Protocol]
+Serve = Callable[[Slot, Address], asyncio.BaseProtocol]
 """Creates the protocol of a client's connection. The protocol releases the slot in `connection_lost`."""
 
 
@@ -60,7 +62,7 @@ class Acceptor:
 
     `listener` is the name of the listener in the config, `broker` the node id of the port's broker. Connections that must wait
     stay in the kernel's queue. With `headers`, a balancer's connection is admitted only after its header, with the client's
-    address. With a `poller`, plaintext connections get transports of Weir's own, and those of the event loop without.
+    address. With a `poller`, connections get transports of Weir's own, and those of the event loop without.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Acceptor:
 
     @property
     def starting(self) -> int:
-        """The number of accepted connections without a session: in their PROXY header or TLS handshake, or not yet admitted."""
+        """The number of accepted connections that are in their PROXY header, or not yet admitted."""
         return len(self._starting) + len(self._introduced)
 
     def finish(self) -> None:
@@ -113,7 +115,7 @@ class Acceptor:
         self._bound.close()
 
     def close(self) -> None:
-        """Close the socket, and cancel headers and handshakes. Open connections continue."""
+        """Close the socket, and cancel the wait for headers. Open connections continue."""
         for task in self._starting:
             task.cancel()
         while self._introduced:
@@ -206,31 +208,43 @@ class Acceptor:
         slot = self._admission.admit(self._listener, connection, *client, broker=self._broker, limit_address=limit_address)
         if slot is None:
             return
-        if self._poller is None or self._tls is not None or unread is not None:
+        if self._poller is None or unread is not None:
             self._run(self._begin(connection, slot, client, unread))
             return
         try:
-            protocol = self._serve(slot, client)
+            protocol = self._protocol(slot, client)
         except BaseException:
             slot.release()
             connection.close()
             raise
         SocketTransport(self._poller, connection, protocol).serve()
 
+    def _protocol(self, slot: Slot, client: Address) -> asyncio.BaseProtocol:
+        """The protocol of the socket's transport. It releases the slot when the connection is lost."""
+        if self._tls is None:
+            return self._serve(slot, client)
+        tls = self._tls.begin(client, partial(self._serve, slot, client), slot.release)
+        return cast("asyncio.BaseProtocol", tls)
+
     async def _begin(self, connection: socket.socket, slot: Slot, client: Address, unread: ProxyHeaders | None) -> None:
+        protocol: asyncio.BaseProtocol | None = None
         try:
             if unread is not None:
                 await unread.refuse_header(connection, client)
-            if self._tls is None:
-                await self._loop.connect_accepted_socket(lambda: self._serve(slot, client), connection)
+            protocol = self._protocol(slot, client)
+            if self._poller is None:
+                await self._loop.connect_accepted_socket(cast("Callable[[], asyncio.Protocol]", lambda: protocol), connection)
             else:
-                await self._tls.perform(connection, client, lambda: self._serve(slot, client))
+                SocketTransport(self._poller, connection, protocol).serve()
         except BaseException as error:
-            slot.release()
+            if self._tls is None or protocol is None:
+                slot.release()
+            else:
+                cast("TlsTransport", protocol).connection_lost(None)
             connection.close()
             if not isinstance(error, OSError):
                 raise
-            # The client has disconnected, or its handshake failed.
+            # The client has disconnected.
             _log.debug("a connection ended before its session started: %s", error, extra={"peer": slot.ip})
 
 

@@ -1,8 +1,8 @@
 """A listener's ports: the bootstrap port and the ports of the brokers."""
 
-import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
@@ -23,7 +23,7 @@ from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.sessions import SessionHost, Sessions
-from gateway.proxy.tls.contexts import LiveContext, ServerContext, server_context
+from gateway.proxy.tls.contexts import LiveContext, server_context
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.entity import BOOTSTRAP
@@ -79,7 +79,7 @@ class Listener:
         self._acceptors: list[Acceptor] = []
         self._closed = False
         self._claims = claims
-        self.live: LiveContext[ServerContext] | None = None
+        self.live: LiveContext[ssl.SSLContext] | None = None
         self._handshakes: Handshakes | None = None
         if config.tls is not None:
             tls, name = config.tls.resolved(directory), f"listeners[{config.name}].tls"
@@ -135,7 +135,8 @@ class Listener:
     @property
     def starting(self) -> int:
         """The number of accepted connections without a session."""
-        return sum(acceptor.starting for acceptor in self._acceptors)
+        handshakes = 0 if self._handshakes is None else self._handshakes.in_progress
+        return handshakes + sum(acceptor.starting for acceptor in self._acceptors)
 
     def finish(self) -> None:
         """Accept the connections that are already waiting, then no more. Sessions and handshakes continue."""
@@ -148,6 +149,8 @@ class Listener:
         self._closed = True
         for acceptor in self._acceptors:
             acceptor.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
 
     def _open_broker_port(self, broker_ports: PortRange, node_id: int) -> None:
         if self._closed:
@@ -214,10 +217,11 @@ class Listener:
     def _serve(self, bound: socket.socket, host: SessionHost) -> None:
         name = self._config.name
         if self._handshakes is None:
-            serve: Serve = lambda slot, address: cast("asyncio.Protocol", Session(host, slot, address))  # noqa: E731
+            serve = cast("Serve", partial(Session, host))
         else:
             failures = self._counters.handshake_failures
-            serve = partial(AcceptedTlsClient, TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures))
+            tls = TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures)
+            serve = cast("Serve", partial(AcceptedTlsClient, tls))
         acceptor = Acceptor(
             bound,
             serve,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,7 @@ from gateway.cluster.brokers import Address
 from gateway.proxy.connection import Session
 from gateway.proxy.identity import ANONYMOUS
 from gateway.proxy.sessions import SessionHost
-from gateway.proxy.tls.buffered_protocol import BufferedTlsProtocol
-from gateway.proxy.tls.handshakes import client_certificate, server_name
+from gateway.proxy.tls.handshakes import server_name
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.proxy.tls.subject import subject
 from gateway.proxy.wire import Slot
@@ -30,8 +30,8 @@ class TlsAcceptor:
     failures: "Counter[str]"
 
 
-class AcceptedTlsClient(asyncio.Protocol):
-    """The first protocol of a TLS connection. After the handshake, its session takes over.
+class AcceptedTlsClient:
+    """The first asyncio protocol of a TLS connection, after its handshake. Its session takes over at once.
 
     A client without a certificate is ANONYMOUS. As in Kafka, the gateway refuses a client if no rule matches its
     certificate's subject.
@@ -44,9 +44,10 @@ class AcceptedTlsClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         client = cast("asyncio.Transport", transport)
+        connection = cast("ssl.SSLObject", client.get_extra_info("ssl_object"))
         acceptor = self._acceptor
         try:
-            user = self._user(client)
+            user = self._user(connection)
         except ValueError as error:
             acceptor.failures["principal"] += 1
             host, port = self._address
@@ -56,17 +57,20 @@ class AcceptedTlsClient(asyncio.Protocol):
             )  # fmt: skip
             client.abort()
             return
-        session = Session(acceptor.host_of(server_name(client)), self._slot, self._address)
+        session = Session(acceptor.host_of(server_name(connection)), self._slot, self._address)
         session.identify(user)
-        client.set_protocol(cast("asyncio.Protocol", BufferedTlsProtocol(session)))
+        client.set_protocol(cast("asyncio.Protocol", session))
         session.connection_made(client)
+
+    def data_received(self, data: bytes) -> None:
+        """Never called: a refused client is not read."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The client was refused before its session started."""
         self._slot.release()
 
-    def _user(self, client: asyncio.Transport) -> str:
-        certificate = client_certificate(client)
+    def _user(self, connection: ssl.SSLObject) -> str:
+        certificate = connection.getpeercert(binary_form=True)
         if certificate is None:
             return ANONYMOUS
         name = subject(certificate)

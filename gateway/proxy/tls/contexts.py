@@ -50,57 +50,19 @@ class ClientTls:
         return tuple(file for file in (self.ca, self.cert, self.key) if file is not None)
 
 
-class HandshakeError(ssl.SSLError):
-    """A handshake with a client failed. `alert` must still be sent; `server_name` is the name in the client's SNI."""
-
-    def __init__(self, error: ssl.SSLError, alert: bytes, server_name: str | None) -> None:
-        super().__init__(*error.args)
-        self.error = error
-        self.alert = alert
-        self.server_name = server_name
-
-
 class ServerObject(ssl.SSLObject):
-    """A client's connection. Keeps the requested server name (SNI), and the alert of a failed handshake."""
+    """A client's connection. Keeps the requested server name (SNI)."""
 
-    outgoing: ssl.MemoryBIO
     server_name: str | None = None
 
-    def do_handshake(self) -> None:
-        """Continue the handshake. Raises `HandshakeError` with the alert, because uvloop does not send it."""
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
-            raise
-        except ssl.SSLError as error:
-            raise HandshakeError(error, self.outgoing.read(), self.server_name) from error
 
-
-class ServerContext(ssl.SSLContext):
-    """A listener's context. Its connections are `ServerObject`s."""
-
-    sslobject_class = ServerObject
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
-        if isinstance(made, ServerObject):
-            made.outgoing = outgoing
-        return made
-
-
-def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | None = None) -> ServerContext:
+def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | None = None) -> ssl.SSLContext:
     """A listener's context. `known_name` accepts or refuses a server name (SNI); None accepts all, and none at all.
 
     Raises `OSError`, including `ssl.SSLError`, if the files can't be used.
     """
-    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = ServerObject
     context.minimum_version = _VERSIONS[tls.min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.load_cert_chain(tls.cert, tls.key, password=_no_password)

@@ -2,140 +2,154 @@
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 from gateway.cluster.brokers import Address
+from gateway.proxy.counters import Counters
 from gateway.proxy.tls.causes import Cause, cause_of
-from gateway.proxy.tls.contexts import HandshakeError, LiveContext, ServerContext
+from gateway.proxy.tls.contexts import LiveContext, ServerObject
+from gateway.proxy.tls.tls_transport import TlsTransport
 
-MAX_HANDSHAKES = 1_024
-"""The limit on concurrent handshakes of a listener. One more cancels the oldest handshake of the address with the most. So an
+MAX_HANDSHAKES: int = 1_024
+"""The limit on concurrent handshakes of a listener. One more ends the oldest handshake of the address with the most. So an
 address that opens idle connections only affects itself."""
-
-SHUTDOWN_SECONDS = 5.0
-"""The time limit for a client to answer close_notify."""
 
 _log = logging.getLogger("weir.tls")
 
-
-class HandshakeCounters(Protocol):
-    """The number of handshakes in progress, and of failures by reason."""
-
-    handshakes: int
-    handshake_failures: Counter[str]
+_CLOSED: Final = Cause("closed", "the peer closed the connection during the handshake")
 
 
-@dataclass(eq=False, slots=True)
-class _Pending:
-    task: "asyncio.Task[None] | None"
-    host: str
-    crowded_out: bool = False
+class AcceptedHandshake:
+    """The handshake of one accepted connection, in progress until it leaves the `Handshakes`."""
+
+    __slots__ = ("_handshakes", "_make", "_release", "due", "host", "peer", "transport")
+
+    def __init__(
+        self,
+        handshakes: "Handshakes",
+        client: Address,
+        make: Callable[[], asyncio.BaseProtocol],
+        release: Callable[[], None],
+        due: float,
+        context: ssl.SSLContext,
+    ) -> None:
+        self._handshakes = handshakes
+        self._make = make
+        self._release = release
+        self.due = due
+        self.host = client[0]
+        self.peer = f"{client[0]}:{client[1]}"
+        self.transport = TlsTransport(context, self)
+
+    def finished(self) -> asyncio.BaseProtocol:
+        self._handshakes.leave(self)
+        return self._make()
+
+    def failed(self, error: ssl.SSLError) -> None:
+        self._handshakes.fail(self, _cause(error, self.transport.get_extra_info("ssl_object")))
+
+    def lost(self, error: Exception | None) -> None:
+        self._handshakes.fail(self, _CLOSED if error is None else cause_of(error, "the client's"))
+        self._release()
 
 
 class Handshakes:
-    """Performs the handshakes of a listener. `name` is the listener's; `seconds` limits one handshake."""
+    """The handshakes of a listener. `name` is the listener's; `seconds` limits one handshake."""
 
-    def __init__(self, name: str, live: LiveContext[ServerContext], seconds: float, counters: HandshakeCounters) -> None:
+    def __init__(self, name: str, live: LiveContext[ssl.SSLContext], seconds: float, counters: Counters) -> None:
         self._name = name
         self._live = live
         self._seconds = seconds
         self._counters = counters
-        self._pending: dict[_Pending, None] = {}  # the oldest first
+        self._in_progress: dict[AcceptedHandshake, None] = {}  # the oldest first
         self._per_host: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def perform(self, connection: socket.socket, client: Address, protocol: Callable[[], asyncio.Protocol]) -> None:
-        """Start a TLS connection on an accepted socket. Logs and counts a failure, and raises `OSError`."""
-        host, port = client
-        alert_socket = connection.dup()
-        peer = f"{host}:{port}"
-        mine = self._enter(host, asyncio.current_task())
-        try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                protocol,
-                connection,
-                ssl=self._live.context,
-                ssl_handshake_timeout=self._seconds,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-            )
-            if transport.get_extra_info("ssl_object") is None:
-                raise ConnectionResetError("closed before the handshake was done")
-        except asyncio.CancelledError:
-            if not mine.crowded_out:
-                raise
-            self._failed(peer, Cause("crowded_out", f"its address has most of the {MAX_HANDSHAKES} handshakes in progress"))
-            raise ConnectionAbortedError("crowded out by other handshakes of its address") from None
-        except HandshakeError as error:
-            with suppress(OSError):  # the client has disconnected, or its receive buffer is full
-                alert_socket.send(error.alert, socket.MSG_DONTWAIT)
-            self._failed(peer, _cause(error))
-            raise
-        except OSError as error:
-            self._failed(peer, self._cause_of_silence(error))
-            raise
-        finally:
-            alert_socket.close()
-            self._leave(mine)
+    @property
+    def in_progress(self) -> int:
+        return len(self._in_progress)
 
-    def _enter(self, host: str, task: "asyncio.Task[None] | None") -> _Pending:
-        if len(self._pending) >= MAX_HANDSHAKES:
+    def begin(self, client: Address, make: Callable[[], asyncio.BaseProtocol], release: Callable[[], None]) -> TlsTransport:
+        """Return the protocol of an accepted connection, which waits for the client's handshake.
+
+        After the handshake, `make` creates the session's protocol. If the handshake fails, `release` is called once the
+        connection is lost.
+        """
+        if len(self._in_progress) >= MAX_HANDSHAKES:
             (greediest, _), *_ = self._per_host.most_common(1)
-            oldest = next(other for other in self._pending if other.host == greediest and not other.crowded_out)
-            oldest.crowded_out = True
-            if oldest.task is not None:
-                oldest.task.cancel()
-            self._leave(oldest)
-        mine = _Pending(task, host)
-        self._pending[mine] = None
-        self._per_host[host] += 1
+            oldest = next(other for other in self._in_progress if other.host == greediest)
+            self._cut(oldest, Cause("crowded_out", f"its address has most of the {MAX_HANDSHAKES} handshakes in progress"))
+        loop = asyncio.get_running_loop()
+        mine = AcceptedHandshake(self, client, make, release, loop.time() + self._seconds, self._live.context)
+        self._in_progress[mine] = None
+        self._per_host[mine.host] += 1
         self._counters.handshakes += 1
-        return mine
+        if self._timer is None:
+            self._timer = loop.call_at(mine.due, self._end_late)
+        return mine.transport
 
-    def _leave(self, one: _Pending) -> None:
-        if one not in self._pending:
+    def close(self) -> None:
+        """Close the connections without a session."""
+        for one in list(self._in_progress):
+            self.leave(one)
+            one.transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def leave(self, one: AcceptedHandshake) -> None:
+        """The handshake is no longer in progress."""
+        if one not in self._in_progress:
             return
-        del self._pending[one]
+        del self._in_progress[one]
         self._counters.handshakes -= 1
         self._per_host[one.host] -= 1
         if not self._per_host[one.host]:
             del self._per_host[one.host]
 
-    def _cause_of_silence(self, error: OSError) -> Cause:
-        cause = cause_of(error, "the client's")
-        return Cause("timeout", f"it did not finish within {self._seconds:g} s") if cause.reason == "timeout" else cause
-
-    def _failed(self, peer: str, cause: Cause) -> None:
+    def fail(self, one: AcceptedHandshake, cause: Cause) -> None:
+        """Log and count the failure of a handshake in progress. A further failure of the same one has no effect."""
+        if one not in self._in_progress:
+            return
+        self.leave(one)
         self._counters.handshake_failures[cause.reason] += 1
         # A client that connects and disconnects is usually a health check.
         level = logging.INFO if cause.reason == "closed" else logging.WARNING
         _log.log(
             level,
             "listener %s: TLS handshake failed: %s",
-            self._name, cause.words, extra={"peer": peer, "reason": f"tls_{cause.reason}"},
+            self._name, cause.words, extra={"peer": one.peer, "reason": f"tls_{cause.reason}"},
         )  # fmt: skip
 
+    def _cut(self, one: AcceptedHandshake, cause: Cause) -> None:
+        self.fail(one, cause)
+        one.transport.abort()
 
-def _cause(failure: HandshakeError) -> Cause:
-    if failure.error.reason != "CALLBACK_FAILED":
-        return cause_of(failure.error, "the client's")
-    if failure.server_name is None:
+    def _end_late(self) -> None:
+        """End the handshakes that took too long. One timer is enough, as all have the same time limit."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._in_progress:
+            oldest = next(iter(self._in_progress))
+            if oldest.due > loop.time():
+                self._timer = loop.call_at(oldest.due, self._end_late)
+                return
+            self._cut(oldest, Cause("timeout", f"it did not finish within {self._seconds:g} s"))
+
+
+def _cause(error: ssl.SSLError, connection: object) -> Cause:
+    if error.reason != "CALLBACK_FAILED":
+        return cause_of(error, "the client's")
+    name = connection.server_name if isinstance(connection, ServerObject) else None
+    if name is None:
         return Cause("server_name", "the client sent no server name (SNI), which selects the broker: "
                      "the client must connect to a host name, not to an IP address")  # fmt: skip
-    return Cause("server_name", f"the client asked for {failure.server_name!r} (SNI), but no broker has that name")
+    return Cause("server_name", f"the client asked for {name!r} (SNI), but no broker has that name")
 
 
-def server_name(transport: asyncio.BaseTransport) -> str | None:
+def server_name(connection: object) -> str | None:
     """The server name (SNI) of a finished handshake in lower case, or None."""
-    name: str | None = getattr(transport.get_extra_info("ssl_object"), "server_name", None)
-    return name
-
-
-def client_certificate(transport: asyncio.BaseTransport) -> bytes | None:
-    """The verified client certificate (DER) of a finished handshake, or None."""
-    connection: ssl.SSLObject = transport.get_extra_info("ssl_object")
-    return connection.getpeercert(binary_form=True)
+    return connection.server_name if isinstance(connection, ServerObject) else None

@@ -7,6 +7,7 @@ import ssl
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -17,12 +18,12 @@ from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
-from gateway.proxy.large_requests import LARGE_BYTES
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.poller import Poller
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import SessionHost, Sessions
 from gateway.proxy.socket_transport import SocketTransport, dial
+from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.engine import QuotaEngine
 from loadtest.testkit.certificates import LOOPBACK, Authority
@@ -70,17 +71,15 @@ class Place:
         self._broker = await self._open.enter_async_context(
             await asyncio.start_server(self._arrived_at_broker, HOST, 0, ssl=self._broker_tls)
         )
+        if self._authority is not None:
+            live = SimpleNamespace(context=server_context(self._authority))
+            self._handshakes = Handshakes("clients", live, 20.0, self.counters)
         if self._own:
             self._poller = Poller()
             self._open.callback(self._poller.close)
             self._port = self._accept_own()
             return self
-        if self._authority is None:
-            server = await loop.create_server(lambda: Session(self._host, self._slot(), CLIENT), HOST, 0)
-        else:
-            context = server_context(self._authority)
-            acceptor = TlsAcceptor("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
-            server = await loop.create_server(lambda: AcceptedTlsClient(acceptor, self._slot(), CLIENT), HOST, 0, ssl=context)
+        server = await loop.create_server(self._protocol, HOST, 0)
         await self._open.enter_async_context(server)
         self._port = server.sockets[0].getsockname()[1]
         return self
@@ -126,6 +125,13 @@ class Place:
         self.attempts.append(dial(self._poller, self.first_address or self._broker.sockets[0].getsockname(), protocol))
         return self.attempts[-1]
 
+    def _protocol(self):
+        slot = self._slot()
+        if self._authority is None:
+            return Session(self._host, slot, CLIENT)
+        acceptor = TlsAcceptor("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
+        return self._handshakes.begin(CLIENT, lambda: AcceptedTlsClient(acceptor, slot, CLIENT), slot.release)
+
     def _accept_own(self):
         server = self._open.enter_context(socket.create_server((HOST, 0)))
         server.setblocking(False)
@@ -133,7 +139,7 @@ class Place:
         def accept():
             connection, _ = server.accept()
             connection.setblocking(False)
-            SocketTransport(self._poller, connection, Session(self._host, self._slot(), CLIENT)).serve()
+            SocketTransport(self._poller, connection, self._protocol()).serve()
 
         loop = asyncio.get_running_loop()
         loop.add_reader(server.fileno(), accept)
@@ -141,9 +147,10 @@ class Place:
         return server.getsockname()[1]
 
 
-@pytest.fixture(params=["tcp", "own tcp", "tls"])
+@pytest.fixture(params=["tcp", "own tcp", "tls", "own tls"])
 def make_place(request, tmp_path):
-    return partial(Place, Authority(tmp_path) if request.param == "tls" else None, own=request.param == "own tcp")
+    authority = Authority(tmp_path) if request.param.endswith("tls") else None
+    return partial(Place, authority, own=request.param.startswith("own"))
 
 
 def on_uvloop(scenario):
@@ -323,7 +330,7 @@ async def test_idle_client_that_reads_nothing_is_aborted_once(place):
 @on_uvloop
 async def test_throttle_end_while_closing_has_no_effect(place):
     """The broker is gone, the client has not read the earlier responses yet, and requests wait."""
-    over_quota = m.produce(2, acks=0, size=LARGE_BYTES - 1_000)  # a long throttle, and the next request is read as well
+    over_quota = m.produce(2, acks=0, size=14_000)  # a long throttle, and the next request comes in the same TLS record
     client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
     to_gateway.write(over_quota + m.produce(3))
     assert await broker.readexactly(len(over_quota)) == over_quota

@@ -55,14 +55,15 @@ async def test_finishing_acceptor_serves_kernel_queue(house):
 
 async def test_handshake_survives_finish_and_ends_on_close(house):
     context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    here = house(tls=Handshakes("clients", context, 10.0, Counters()))
+    handshakes = Handshakes("clients", context, 10.0, Counters())
+    here = house(tls=handshakes)
     with await here.connect() as client:
         here.acceptor.finish()
         await asyncio.sleep(0)
-        assert here.acceptor.starting == 1
-        here.acceptor.close()
+        assert handshakes.in_progress == 1
+        handshakes.close()
         assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
-        assert here.acceptor.starting == 0
+        assert handshakes.in_progress == 0
 
 
 async def test_acceptor_retries_without_file_descriptors(monkeypatch, caplog, bound, house):

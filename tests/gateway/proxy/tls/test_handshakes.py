@@ -5,19 +5,29 @@ import socket
 import ssl
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from gateway.proxy.counters import Counters
 from gateway.proxy.tls import handshakes as module
 from gateway.proxy.tls.contexts import LiveContext, ServerTls, server_context
-from gateway.proxy.tls.handshakes import Handshakes, client_certificate, server_name
+from gateway.proxy.tls.handshakes import Handshakes, server_name
 from loadtest.testkit.certificates import LOOPBACK, Authority
 
 
-class Counts:
-    def __init__(self) -> None:
-        self.handshakes = 0
-        self.handshake_failures: Counter[str] = Counter()
+class Noting(asyncio.Protocol):
+    """The protocol behind a handshake. Notes its transports, and echoes."""
+
+    def __init__(self, made: list[asyncio.Transport]) -> None:
+        self._made = made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._made.append(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
 
 
 class Port:
@@ -28,27 +38,29 @@ class Port:
         ca = None if client_auth == "none" else authority.cert
         tls = ServerTls(files.cert, files.key, ca, client_auth, "1.2")
         live = LiveContext("tls", tls.files, lambda: server_context(tls), {})
-        self.counts = Counts()
+        self.counts = Counters()
         self.handshakes = Handshakes("clients", live, seconds, self.counts)
         self.bound = socket.create_server(("127.0.0.1", 0))
-        self.made: list[asyncio.BaseTransport] = []
+        self.made: list[asyncio.Transport] = []
+        self.released = 0
+        self._releases: asyncio.Queue[None] = asyncio.Queue()
 
-    def protocol(self) -> asyncio.Protocol:
-        made = self.made
-
-        class Noting(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                made.append(transport)
-
-        return Noting()
-
-    def accept(self) -> tuple[socket.socket, "asyncio.Task[None]"]:
-        """Return a client's socket, and the server's handshake with it."""
+    async def accept(self) -> socket.socket:
+        """Return a client's socket, after the server's handshake with it has begun."""
         client = socket.create_connection(self.bound.getsockname())
         client.setblocking(False)
         connection, _ = self.bound.accept()
-        connection.setblocking(False)
-        return client, asyncio.create_task(self.handshakes.perform(connection, client.getsockname(), self.protocol))
+        protocol = self.handshakes.begin(client.getsockname(), lambda: Noting(self.made), self._released)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
+        return client
+
+    def _released(self) -> None:
+        self.released += 1
+        self._releases.put_nowait(None)
+
+    async def until_released(self, number: int) -> None:
+        while self.released < number:
+            await self._releases.get()
 
     def close(self) -> None:
         self.bound.close()
@@ -66,45 +78,55 @@ async def test_handshake_reports_server_name_and_certificate(authority: Authorit
     mine = authority.issue("me")
     tls = ssl.create_default_context(cafile=authority.cert)
     tls.load_cert_chain(mine.cert, mine.key)
-    client, task = port.accept()
-    _, writer = await asyncio.open_connection(sock=client, ssl=tls, server_hostname="LOCALHOST")
-    await task
+    client = await port.accept()
+    reader, writer = await asyncio.open_connection(sock=client, ssl=tls, server_hostname="LOCALHOST")
+    writer.write(b"hello")
+    assert await reader.readexactly(5) == b"hello"
     (transport,) = port.made
-    assert server_name(transport) == "localhost"
-    assert client_certificate(transport) == ssl.PEM_cert_to_DER_cert(mine.cert.read_text())
-    assert (port.counts.handshakes, port.counts.handshake_failures) == (0, {})
+    connection = transport.get_extra_info("ssl_object")
+    assert server_name(connection) == "localhost"
+    assert connection.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(mine.cert.read_text())
+    assert (port.handshakes.in_progress, port.counts.handshakes, port.counts.handshake_failures) == (0, 0, {})
     writer.transport.abort()
     port.close()
+    await asyncio.sleep(0)
+    assert port.released == 0
 
 
 async def test_silent_client_is_cut_after_time_limit(authority: Authority) -> None:
     port = Port(authority, seconds=0.05)
-    client, task = port.accept()
-    with pytest.raises(ConnectionAbortedError):
-        await task
+    client = await port.accept()
     assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+    await port.until_released(1)
     assert port.counts.handshake_failures == {"timeout": 1}
     client.close()
+    port.close()
+
+
+async def test_each_silent_client_is_cut(authority: Authority) -> None:
+    """One timer serves all of them."""
+    port = Port(authority, seconds=0.05)
+    clients = [await port.accept() for _ in range(3)]
+    await port.until_released(3)
+    late = await port.accept()
+    await port.until_released(4)
+    assert port.counts.handshake_failures == {"timeout": 4}
+    for client in (*clients, late):
+        client.close()
     port.close()
 
 
 async def test_excess_handshake_evicts_oldest_of_busiest_address(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_HANDSHAKES", 3)
     port = Port(authority)
-    begun = []
-    for _ in range(4):
-        begun.append(port.accept())
-        await asyncio.sleep(0)
+    clients = [await port.accept() for _ in range(4)]
     assert port.counts.handshakes == 3
-    with pytest.raises(ConnectionAbortedError, match="crowded out"):
-        await begun[0][1]
-    assert not any(task.done() for _, task in begun[1:])
+    assert await asyncio.get_running_loop().sock_recv(clients[0], 1) == b""
+    await port.until_released(1)
     assert port.counts.handshake_failures == {"crowded_out": 1}
-    for client, task in begun:
+    for client in clients:
         client.close()
-        if client is not begun[0][0]:
-            with pytest.raises(ConnectionError):
-                await task
+    await port.until_released(4)
     assert port.counts.handshakes == 0
     assert port.counts.handshake_failures == {"crowded_out": 1, "closed": 3}
     port.close()
@@ -112,11 +134,21 @@ async def test_excess_handshake_evicts_oldest_of_busiest_address(authority: Auth
 
 async def test_plaintext_is_recognized(authority: Authority) -> None:
     port = Port(authority)
-    client, task = port.accept()
+    client = await port.accept()
     await asyncio.get_running_loop().sock_sendall(client, b"\0\0\0\x14\0\x12\0\x03\0\0\0\1\0\4abcd\0\0\0\0")
-    with pytest.raises(ssl.SSLError):
-        await task
+    await port.until_released(1)
     assert port.counts.handshake_failures == {"not_tls": 1}
+    client.close()
+    port.close()
+
+
+async def test_close_ends_handshakes_without_a_failure(authority: Authority) -> None:
+    port = Port(authority)
+    client = await port.accept()
+    port.handshakes.close()
+    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+    await port.until_released(1)
+    assert (port.counts.handshakes, port.counts.handshake_failures) == (0, {})
     client.close()
     port.close()
 

@@ -1,12 +1,7 @@
-"""Protocols between a client's transport and its session. Compiled, because they handle every TLS record."""
+"""A session, as its client's transport and a protocol in front of it see it."""
 
 import asyncio
-from typing import Final, Protocol
-
-BUFFER_BYTES: Final = 256 * 1024
-
-_buffer: Final = memoryview(bytearray(BUFFER_BYTES))
-"""uvloop decrypts the records of all connections into this buffer. `buffer_updated` copies the bytes before the next read."""
+from typing import Protocol
 
 
 class ClientProtocol(Protocol):
@@ -43,17 +38,3 @@ class SessionFront:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._session.connection_lost(exc)
-
-
-class BufferedTlsProtocol(SessionFront):
-    """An asyncio buffered protocol in front of a session.
-
-    With a plain protocol, uvloop allocates memory for each TLS record of up to 16 KiB and joins the records afterwards. Large
-    requests then cost a third more CPU.
-    """
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return _buffer
-
-    def buffer_updated(self, count: int) -> None:
-        self._session.data_received(bytes(_buffer[:count]))

@@ -1,0 +1,332 @@
+"""TLS with a client, between the transport of its bytes and its session."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol, cast
+
+from gateway.proxy.wire import Data
+
+READ_BYTES: Final = 64 * 1024
+"""The most bytes of one read, and of those that OpenSSL gets or returns at once: its memory for a connection keeps its size."""
+
+BUFFER_BYTES: Final = 250 * 1024
+"""The most bytes of a read after one that was full."""
+
+SHUTDOWN_SECONDS: float = 5.0
+"""The time for a client to close its side after the gateway has."""
+
+RECORD_BYTES: Final = 16 * 1024
+"""The most bytes in one TLS record."""
+
+_buffer: Final = memoryview(bytearray(BUFFER_BYTES))
+"""The bytes of the last read, of any connection. OpenSSL gets them before the next read."""
+
+_FIRST: Final = _buffer[:READ_BYTES]
+_EMPTY: Final = _buffer[:0]
+
+_decrypted: Final = memoryview(bytearray(BUFFER_BYTES + RECORD_BYTES))
+"""The contents of the last read, and of a record that it completed. They are copied before the next read."""
+
+_SHAKING_HANDS: Final = 0
+_OPEN: Final = 1
+_CLOSING: Final = 2  # the transport below still sends; what it reads is dropped
+_LOST: Final = 3
+
+_NONE: Final = asyncio.Transport()
+"""In place of the transport below, before its connection is made and after it is lost."""
+
+
+class Handshake(Protocol):
+    """Learns of a handshake's end."""
+
+    def finished(self) -> asyncio.BaseProtocol:
+        """The handshake is done. Return the protocol of the connection."""
+        ...
+
+    def failed(self, error: ssl.SSLError) -> None:
+        """OpenSSL refused the client. The connection will be lost."""
+        ...
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection was lost before the end of the handshake."""
+        ...
+
+
+class TlsTransport:
+    """Two things at once: the protocol of the transport below, and the transport of the session.
+
+    A session begins after the handshake, with `connection_made`. Its protocol must not be a buffered one.
+    """
+
+    __deletable__ = ("_object", "_protocol", "_read", "_received", "_write")
+    __slots__ = (
+        "_below", "_full", "_handshake", "_incoming", "_object", "_outgoing", "_protocol", "_read", "_reading", "_received",
+        "_state", "_timer", "_write", "_write_ended",
+    )  # fmt: skip
+
+    def __init__(self, context: ssl.SSLContext, handshake: Handshake) -> None:
+        self._below = _NONE
+        self._handshake: Handshake | None = handshake
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._read: Callable[[int, memoryview], int] = cast("Callable[[int, memoryview], int]", self._object.read)
+        self._write: Callable[[Data], int] = self._object.write
+        self._state = _SHAKING_HANDS
+        self._reading = True
+        self._full = False
+        self._write_ended = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # The protocol of the transport below.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._below = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return _buffer if self._full else _FIRST
+
+    def buffer_updated(self, count: int) -> None:
+        self._full = count >= READ_BYTES
+        if self._state == _OPEN and self._reading:
+            self._decrypt(_buffer[:count])
+            while self._has_unread_records():  # more than fit into one buffer
+                self._decrypt(_EMPTY)
+        elif self._state == _OPEN:
+            self._incoming.write(_buffer[:count])
+        elif self._state == _SHAKING_HANDS:
+            self._incoming.write(_buffer[:count])
+            self._shake_hands()
+
+    def data_received(self, data: bytes) -> None:
+        """Called in place of `buffer_updated` by event loops that know asyncio's own class of buffered protocols only."""
+        for begin in range(0, len(data), BUFFER_BYTES):
+            piece = data[begin : begin + BUFFER_BYTES]
+            _buffer[: len(piece)] = piece
+            self.buffer_updated(len(piece))
+
+    def eof_received(self) -> None:
+        """Close the connection, unless `_decrypt` has: the transport below does so."""
+        if self._state == _OPEN:
+            self._client_ended()
+
+    def pause_writing(self) -> None:
+        if self._state == _OPEN:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._state == _OPEN:
+            self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state = _LOST
+        self._below = _NONE
+        if self._timer is not None:
+            self._timer.cancel()
+        handshake, self._handshake = self._handshake, None
+        # Without these references, the objects of a connection are freed at once, and not by the garbage collector.
+        del self._object, self._read, self._write
+        if handshake is not None:
+            handshake.lost(exc)
+            return
+        protocol = self._protocol
+        del self._protocol, self._received
+        protocol.connection_lost(exc)
+
+    # The handshake.
+
+    def _shake_hands(self) -> None:
+        handshake = self._handshake
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            if handshake is not None:
+                handshake.failed(error)
+            self._fail()
+            return
+        # After a handshake of TLS 1.3 only session tickets wait. They go out with the first response.
+        if self._object.version() != "TLSv1.3":
+            self._flush()
+        if handshake is not None:
+            self.set_protocol(handshake.finished())
+        self._handshake = None
+        self._state = _OPEN
+        self._protocol.connection_made(cast("asyncio.Transport", self))
+        self._read_on()
+
+    # Reading.
+
+    def _decrypt(self, encrypted: memoryview) -> None:
+        """Pass on the contents of the whole records that have come, `encrypted` included."""
+        incoming, size, given, count, ended = self._incoming, len(encrypted), 0, 0, False
+        try:
+            while not ended:
+                if given < size:
+                    incoming.write(encrypted if size <= READ_BYTES else encrypted[given : given + READ_BYTES])
+                    given += READ_BYTES
+                count, ended = self._read_records(count)
+                if given >= size:
+                    break
+        except ssl.SSLError:
+            self._fail()
+            return
+        if self._outgoing.pending > RECORD_BYTES:  # replies to key updates, of which a client may send many
+            self._flush()
+        if count:
+            self._received(bytes(_decrypted[:count]))
+        if ended and self._state == _OPEN:
+            self._client_ended()
+
+    def _client_ended(self) -> None:
+        self._protocol.eof_received()
+        if self._state == _OPEN:
+            self._notify_of_close()
+            self._state = _CLOSING
+            self._below.close()
+
+    def _read_records(self, count: int) -> tuple[int, bool]:
+        """Add the contents of whole records to the first `count` bytes of `_decrypted`. True if the client has ended."""
+        incoming, pending, read = self._incoming, self._object.pending, self._read
+        try:
+            while count <= BUFFER_BYTES:
+                size = read(RECORD_BYTES, _decrypted[count:])
+                if not size:
+                    return count, True
+                count += size
+                if not incoming.pending and not pending():
+                    break
+        except ssl.SSLWantReadError:  # for the rest of a record: OpenSSL has taken the first part from `incoming`
+            pass
+        except ssl.SSLZeroReturnError:  # raised in place of a read of 0 bytes if our close_notify is sent
+            return count, True
+        return count, False
+
+    def pause_reading(self) -> None:
+        self._reading = False
+        self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        if self._incoming.pending:
+            asyncio.get_running_loop().call_soon(self._read_on)  # a protocol expects no call from within this one
+        else:
+            self._below.resume_reading()
+
+    def _read_on(self) -> None:
+        """Pass on what had come while the session did not read."""
+        while self._has_unread_records():
+            self._decrypt(_EMPTY)
+        if self._state == _OPEN and self._reading:
+            self._below.resume_reading()
+
+    def _has_unread_records(self) -> bool:
+        return self._state == _OPEN and self._reading and self._incoming.pending > 0
+
+    def is_reading(self) -> bool:
+        return self._reading and self._state == _OPEN
+
+    def get_read_buffer_size(self) -> int:
+        """The bytes that have come and are not decrypted."""
+        return self._incoming.pending
+
+    # Writing.
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._below.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._below.get_write_buffer_size()
+
+    def write(self, data: Data) -> None:
+        size = len(data)
+        if self._state != _OPEN or self._write_ended or not size:
+            return
+        try:
+            if size <= RECORD_BYTES:
+                self._write(data)
+            else:
+                rest = memoryview(data)
+                sent = 0
+                while sent < size:
+                    sent += self._write(rest[sent : sent + RECORD_BYTES])
+                    if self._outgoing.pending >= READ_BYTES:
+                        self._flush()
+        except ssl.SSLError:
+            self._fail()
+            return
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._below.write(self._outgoing.read())
+
+    def write_eof(self) -> None:
+        """Send close_notify after the bytes that are written. Reading goes on.
+
+        No FIN follows: Python's TLS clients lose bytes that they have not read yet if one comes right behind close_notify.
+        """
+        if self._state != _OPEN or self._write_ended:
+            return
+        while self._state == _OPEN and self._incoming.pending:  # OpenSSL takes requests after its close_notify for an error
+            self._decrypt(_EMPTY)
+        self._notify_of_close()
+        self._write_ended = True
+
+    def _notify_of_close(self) -> None:
+        if self._state == _OPEN and not self._write_ended:
+            with suppress(ssl.SSLError):  # OpenSSL would read the client's close_notify next
+                self._object.unwrap()
+            self._flush()
+
+    # The rest of a transport.
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast("asyncio.Protocol", protocol)
+        self._received: Callable[[bytes], None] = self._protocol.data_received
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        if name == "ssl_object":
+            return self._object
+        return self._below.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._state == _CLOSING or self._state == _LOST
+
+    def close(self) -> None:
+        """Pass on nothing more. Send close_notify after the bytes that are written, and wait for the client to close.
+
+        A second call closes the connection.
+        """
+        if self._state == _OPEN and not self._write_ended and not self._below.is_closing():
+            self._notify_of_close()
+            self._state = _CLOSING
+            # The kernel resets a socket that is closed with unread bytes, and the reset may overtake the last bytes.
+            self._below.resume_reading()
+            self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._below.abort)
+        elif self._state != _LOST:
+            self._state = _CLOSING
+            self._below.close()
+
+    def abort(self) -> None:
+        if self._state != _LOST:
+            self._state = _CLOSING
+            self._below.abort()
+
+    def _fail(self) -> None:
+        """Close the connection after OpenSSL's alert."""
+        self._flush()
+        self._state = _CLOSING
+        self._below.close()
+
+
+def is_tls(transport: object) -> bool:
+    """True for a `TlsTransport`."""
+    return isinstance(transport, TlsTransport)

@@ -1,0 +1,342 @@
+"""TLS between a transport of bytes and a session, in memory: the client is OpenSSL's, the transport below a list."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.proxy.tls import tls_transport as module
+from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
+from gateway.proxy.tls.tls_transport import BUFFER_BYTES, READ_BYTES, TlsTransport
+from loadtest.testkit.certificates import LOOPBACK, Authority
+
+LARGE = bytes(range(256)) * 1_200
+"""More than fits into one read."""
+
+
+class Below(asyncio.Transport):
+    """The transport below. `sent` is what the gateway has written since the client last looked."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = []
+        self.writes = 0
+        self.reading = True
+        self.closed = None
+        self.ended = asyncio.Event()
+
+    def write(self, data):
+        self.writes += 1
+        self.sent.append(bytes(data))
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def is_closing(self):
+        return self.closed is not None
+
+    def close(self):
+        self.closed = self.closed or "closed"
+
+    def abort(self):
+        self.closed = "aborted"
+        self.ended.set()
+
+
+class Client:
+    """An OpenSSL client in memory."""
+
+    def __init__(self, context):
+        self.incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self._outgoing, server_hostname="localhost")
+
+    def step(self, work):
+        """Call a function, and return the bytes for the gateway."""
+        with suppress(ssl.SSLWantReadError):
+            work()
+        return self._outgoing.read()
+
+    def encrypted(self, data):
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self.tls.write(rest) :]
+        return self._outgoing.read()
+
+    def read(self):
+        """All bytes that have come; None as the last one stands for close_notify."""
+        found = []
+        try:
+            while data := self.tls.read(1 << 20):
+                found.append(data)
+            found.append(None)
+        except ssl.SSLZeroReturnError:
+            found.append(None)
+        except ssl.SSLWantReadError:
+            pass
+        return found
+
+
+class Session(asyncio.Protocol):
+    """The handshake, and the session after it. Pauses with `pause` set."""
+
+    def __init__(self):
+        self.seen = []
+        self.received = bytearray()
+        self.pause = False
+
+    def finished(self):
+        self.seen.append("finished")
+        return self
+
+    def failed(self, error):
+        self.seen.append(error.reason)
+
+    def lost(self, error):
+        self.seen.append("handshake lost")
+
+    def connection_made(self, transport):
+        self.seen.append("connection_made")
+        self._transport = transport
+
+    def data_received(self, data):
+        self.received += data
+        if self.pause:
+            self._transport.pause_reading()
+
+    def eof_received(self):
+        self.seen.append("eof_received")
+
+    def connection_lost(self, exc):
+        self.seen.append("connection_lost")
+
+
+class Connection:
+    def __init__(self, authority, **client):
+        files = authority.issue("server", LOOPBACK)
+        server = server_context(ServerTls(files.cert, files.key, None, "none", "1.2"))
+        self.session, self.below = Session(), Below()
+        self.transport = TlsTransport(server, self.session)
+        self.transport.connection_made(self.below)
+        context = client_context(ClientTls(authority.cert, None, None, verify_hostname=True, min_version="1.2"))
+        for name, value in client.items():
+            setattr(context, name, value)
+        self.client = Client(context)
+
+    def give(self, data, step=READ_BYTES):
+        """Let the gateway read bytes, as far as it reads. Returns the others."""
+        rest = memoryview(data)
+        while rest and self.below.reading and not self.below.is_closing():
+            buffer = self.transport.get_buffer(-1)
+            count = min(len(rest), len(buffer), step)
+            buffer[:count] = rest[:count]
+            self.transport.buffer_updated(count)
+            rest = rest[count:]
+        return bytes(rest)
+
+    def take(self):
+        """Let the client have what the gateway has sent."""
+        for data in self.below.sent:
+            self.client.incoming.write(data)
+        self.below.sent.clear()
+
+    def shake_hands(self):
+        for _ in range(3):
+            self.give(self.client.step(self.client.tls.do_handshake))
+            self.take()
+        return self
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def made(authority):
+    return Connection(authority).shake_hands()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_bytes_pass_both_ways(authority, version):
+    made = Connection(authority, maximum_version=version).shake_hands()
+    made.give(made.client.encrypted(b"request"))
+    assert made.session.received == b"request"
+    made.transport.write(b"response")
+    made.transport.write(LARGE)
+    made.transport.write(b"")
+    made.take()
+    assert b"".join(made.client.read()) == b"response" + LARGE
+    assert made.session.seen == ["finished", "connection_made"]
+
+
+@given(sizes=st.lists(st.integers(1, 70_000), min_size=1, max_size=6), step=st.integers(1_000, BUFFER_BYTES))
+def test_any_pieces_give_the_same_bytes(authority, sizes, step):
+    made = Connection(authority).shake_hands()
+    requests = [bytes([number]) * size for number, size in enumerate(sizes)]
+    assert not made.give(b"".join(map(made.client.encrypted, requests)), step)
+    assert made.session.received == b"".join(requests)
+
+
+def test_record_in_single_bytes_is_read(made):
+    made.give(made.client.encrypted(b"request"), step=1)
+    assert made.session.received == b"request"
+
+
+def test_handshake_writes_once_until_the_first_response(authority):
+    """The session tickets of TLS 1.3 go out with the response."""
+    made = Connection(authority).shake_hands()
+    made.give(made.client.encrypted(b"request"))
+    assert made.below.writes == 1
+    made.transport.write(b"response")
+    assert made.below.writes == 2
+    made.take()
+    assert made.client.read() == [b"response"]
+
+
+def test_request_behind_the_handshake_is_passed_on(authority):
+    made = Connection(authority)
+    made.give(made.client.step(made.client.tls.do_handshake))
+    made.take()
+    made.give(made.client.step(made.client.tls.do_handshake) + made.client.encrypted(b"at once"))
+    assert made.session.received == b"at once"
+
+
+async def test_paused_session_gets_the_rest_after_the_pause(made):
+    made.session.pause = True
+    first, second = (made.client.encrypted(data) for data in (b"first", b"second"))
+    assert made.give(first) == b""
+    assert made.give(second) == second
+    made.transport.buffer_updated(fill(made.transport, second))  # a transport may read once more
+    assert made.session.received == b"first"
+    assert made.transport.get_read_buffer_size() == len(second)
+    made.transport.resume_reading()
+    assert made.session.received == b"first"  # not within the call
+    await asyncio.sleep(0)
+    assert made.session.received == b"firstsecond"
+    assert not made.below.reading
+    made.transport.resume_reading()
+    assert made.below.reading
+
+
+def fill(transport, data):
+    transport.get_buffer(-1)[: len(data)] = data
+    return len(data)
+
+
+def test_end_of_the_client_closes_the_connection(made):
+    made.give(made.client.encrypted(b"last") + made.client.step(made.client.tls.unwrap))
+    assert made.session.received == b"last"
+    assert made.session.seen[2:] == ["eof_received"]
+    assert made.below.closed == "closed"
+    made.take()
+    assert made.client.read() == [None]
+    made.transport.connection_lost(None)
+    assert made.session.seen[2:] == ["eof_received", "connection_lost"]
+
+
+def test_end_without_close_notify_closes_the_connection(made):
+    assert not made.transport.eof_received()
+    assert made.session.seen[2:] == ["eof_received"]
+    assert made.below.closed == "closed"
+
+
+async def test_close_waits_for_the_client(made):
+    """Else unread bytes would reset the connection, and the reset overtake the last response."""
+    made.session.pause = True
+    made.give(made.client.encrypted(b"first"))
+    made.transport.write(b"response")
+    made.transport.close()
+    assert made.transport.is_closing()
+    assert made.below.reading
+    assert made.below.closed is None
+    made.take()
+    assert made.client.read() == [b"response", None]
+    made.give(made.client.encrypted(b"more"))
+    assert made.session.received == b"first"
+    assert not made.transport.eof_received()  # the transport below closes then
+    made.transport.connection_lost(None)
+    assert made.session.seen[2:] == ["connection_lost"]
+
+
+async def test_client_that_does_not_close_is_aborted(made, monkeypatch):
+    monkeypatch.setattr(module, "SHUTDOWN_SECONDS", 0.0)
+    made.transport.close()
+    assert made.below.closed is None
+    await made.below.ended.wait()
+    assert made.below.closed == "aborted"
+    made.transport.connection_lost(None)
+
+
+async def test_second_close_waits_no_more(made):
+    made.transport.close()
+    made.transport.close()
+    assert made.below.closed == "closed"
+    made.transport.connection_lost(None)
+
+
+async def test_requests_are_read_after_write_eof(made):
+    made.transport.write(b"response")
+    made.transport.write_eof()
+    made.transport.write(b"too late")
+    made.take()
+    assert made.client.read() == [b"response", None]
+    made.give(made.client.encrypted(b"acks=0"))
+    assert made.session.received == b"acks=0"
+    made.give(made.client.step(made.client.tls.unwrap))
+    assert made.session.seen[2:] == ["eof_received"]
+    assert made.below.closed == "closed"
+
+
+async def test_write_eof_passes_on_what_came_before(made):
+    made.session.pause = True
+    made.give(made.client.encrypted(b"first"))
+    made.transport.buffer_updated(fill(made.transport, made.client.encrypted(b"second")))
+    made.transport.write_eof()
+    made.take()
+    assert made.client.read() == [None]
+    assert made.session.received == b"firstsecond"
+
+
+def test_damaged_record_ends_the_connection_with_an_alert(made):
+    damaged = bytearray(made.client.encrypted(b"request"))
+    damaged[-1] ^= 1
+    made.give(damaged)
+    assert made.session.received == b""
+    assert made.below.closed == "closed"
+    made.take()
+    with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
+        made.client.read()
+
+
+def test_failed_handshake_sends_an_alert(authority):
+    made = Connection(authority, maximum_version=ssl.TLSVersion.TLSv1_2)
+    made.client.tls.context.set_ciphers("PSK-AES128-CBC-SHA:ECDHE-ECDSA-AES128-SHA")
+    client = Client(made.client.tls.context)
+    made.give(client.step(client.tls.do_handshake))
+    assert made.session.seen == ["NO_SHARED_CIPHER"]
+    assert made.below.closed == "closed"
+    client.incoming.write(b"".join(made.below.sent))
+    with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
+        client.tls.do_handshake()
+    made.transport.connection_lost(None)
+    assert made.session.seen == ["NO_SHARED_CIPHER", "handshake lost"]
+
+
+def test_replies_of_openssl_do_not_pile_up(made):
+    """A client may ask for new keys again and again, and send no request."""
+    made.transport._outgoing.write(bytes(20_000))
+    made.give(made.client.encrypted(b"request"))
+    assert made.transport._outgoing.pending == 0
+    assert sum(map(len, made.below.sent)) > 20_000
+
+
+def test_openssl_keeps_little_memory_for_a_large_response(made):
+    """Its memory for a connection keeps the size of the largest write."""
+    made.transport.write(LARGE)
+    assert max(map(len, made.below.sent)) < READ_BYTES + 20_000
