@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from loadtest.testkit.kafka import KafkaCluster, start_tool
 from tests.broker.records import PARTITIONS
@@ -33,6 +34,7 @@ class Producing:
         properties.write_text("enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\n")
         self.acknowledged: list[tuple[int, int, str]] = []
         self.errors: list[str] = []
+        self.end = "the producer runs"
         self._tool = start_tool(
             "org.apache.kafka.tools.VerifiableProducer",
             *("--bootstrap-server", gateway.bootstrap_servers, "--topic", topic, "--acks", "-1"),
@@ -58,9 +60,17 @@ class Producing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Stop producing. Records in flight are acknowledged or fail before this returns."""
-        self._tool.stop(timeout=60)
+        """Stop producing. Records in flight are acknowledged or fail before this returns, or are given up after 60 s."""
+        begun = time.monotonic()
+        code = self._tool.stop(timeout=60)
         self._thread.join()
+        self.end = f"the producer ended with exit code {code}, {time.monotonic() - begun:.0f} s after SIGTERM"
+
+    def explain(self, cluster: KafkaCluster, topic: str, gateway: Weir) -> str:
+        """Return what is known of records that are missing: the producer's end and warnings, the partitions, Weir's log."""
+        partitions = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(topic).topics[topic].partitions
+        states = [f"partition {each.id}: leader {each.leader}, in sync {each.isrs}" for each in partitions.values()]
+        return "\n".join([self.end, *states, *self._tool.errors[-40:], gateway.log()[-4000:]])
 
 
 class Consuming:
@@ -149,7 +159,7 @@ def test_disturbed_brokers_lose_and_double_nothing(
     assert producing.errors == []
     assert sorted(consuming.arrived) == sorted(sent)
     values = sorted(int(value) for _, _, value in consuming.arrived)
-    assert values == list(range(len(sent)))
+    assert values == list(range(len(sent))), producing.explain(cluster, topic, gateway)
 
     wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets() == 0, "no client is left")
     # The cluster lookup had one connection before and may have one to each broker now.

@@ -17,6 +17,10 @@ BUFFER_BYTES: Final = 250 * 1024
 SHUTDOWN_SECONDS: float = 5.0
 """The time for a client to close its side after the gateway has."""
 
+MAX_REPLY_BYTES: Final = 16 * 1024
+"""The most bytes of OpenSSL's own that wait for the next response under TLS 1.3: session tickets and replies to key updates. A
+client could ask for new keys for ever. Under TLS 1.2 there are none, but the refusal of a renegotiation."""
+
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes in one TLS record."""
 
@@ -33,9 +37,6 @@ _SHAKING_HANDS: Final = 0
 _OPEN: Final = 1
 _CLOSING: Final = 2  # the transport below still sends; what it reads is dropped
 _LOST: Final = 3
-
-_NONE: Final = asyncio.Transport()
-"""In place of the transport below, before its connection is made and after it is lost."""
 
 
 class Handshake(Protocol):
@@ -62,12 +63,12 @@ class TlsTransport:
 
     __deletable__ = ("_object", "_protocol", "_read", "_received", "_write")
     __slots__ = (
-        "_below", "_full", "_handshake", "_incoming", "_object", "_outgoing", "_protocol", "_read", "_reading", "_received",
-        "_state", "_timer", "_write", "_write_ended",
+        "_below", "_full", "_handshake", "_incoming", "_max_replies", "_object", "_outgoing", "_protocol", "_read", "_reading",
+        "_received", "_state", "_timer", "_write", "_write_ended",
     )  # fmt: skip
 
     def __init__(self, context: ssl.SSLContext, handshake: Handshake) -> None:
-        self._below = _NONE
+        self._below: asyncio.Transport | None = None
         self._handshake: Handshake | None = handshake
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -77,13 +78,18 @@ class TlsTransport:
         self._state = _SHAKING_HANDS
         self._reading = True
         self._full = False
+        self._max_replies = 0
         self._write_ended = False
         self._timer: asyncio.TimerHandle | None = None
 
     # The protocol of the transport below.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._below = cast("asyncio.Transport", transport)
+        below = cast("asyncio.Transport", transport)
+        if self._state == _SHAKING_HANDS:
+            self._below = below
+        else:  # it was given up since the accept
+            below.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return _buffer if self._full else _FIRST
@@ -121,8 +127,10 @@ class TlsTransport:
             self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._state == _LOST:
+            return
         self._state = _LOST
-        self._below = _NONE
+        self._below = None
         if self._timer is not None:
             self._timer.cancel()
         handshake, self._handshake = self._handshake, None
@@ -150,7 +158,9 @@ class TlsTransport:
             self._fail()
             return
         # After a handshake of TLS 1.3 only session tickets wait. They go out with the first response.
-        if self._object.version() != "TLSv1.3":
+        if self._object.version() == "TLSv1.3":
+            self._max_replies = MAX_REPLY_BYTES
+        else:
             self._flush()
         if handshake is not None:
             self.set_protocol(handshake.finished())
@@ -175,19 +185,20 @@ class TlsTransport:
         except ssl.SSLError:
             self._fail()
             return
-        if self._outgoing.pending > RECORD_BYTES:  # replies to key updates, of which a client may send many
-            self._flush()
+        endless = self._outgoing.pending > self._max_replies
         if count:
             self._received(bytes(_decrypted[:count]))
-        if ended and self._state == _OPEN:
-            self._client_ended()
+        if self._state == _OPEN:
+            if ended:
+                self._client_ended()
+            elif endless:
+                self._fail()
 
     def _client_ended(self) -> None:
         self._protocol.eof_received()
         if self._state == _OPEN:
             self._notify_of_close()
-            self._state = _CLOSING
-            self._below.close()
+            self._close_below()
 
     def _read_records(self, count: int) -> tuple[int, bool]:
         """Add the contents of whole records to the first `count` bytes of `_decrypted`. True if the client has ended."""
@@ -208,20 +219,21 @@ class TlsTransport:
 
     def pause_reading(self) -> None:
         self._reading = False
-        self._below.pause_reading()
+        if self._below is not None and self._state == _OPEN:
+            self._below.pause_reading()
 
     def resume_reading(self) -> None:
         self._reading = True
         if self._incoming.pending:
             asyncio.get_running_loop().call_soon(self._read_on)  # a protocol expects no call from within this one
-        else:
+        elif self._below is not None:
             self._below.resume_reading()
 
     def _read_on(self) -> None:
         """Pass on what had come while the session did not read."""
         while self._has_unread_records():
             self._decrypt(_EMPTY)
-        if self._state == _OPEN and self._reading:
+        if self._below is not None and self._state == _OPEN and self._reading:
             self._below.resume_reading()
 
     def _has_unread_records(self) -> bool:
@@ -237,10 +249,11 @@ class TlsTransport:
     # Writing.
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._below.set_write_buffer_limits(high, low)
+        if self._below is not None:
+            self._below.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        return self._below.get_write_buffer_size()
+        return 0 if self._below is None else self._below.get_write_buffer_size()
 
     def write(self, data: Data) -> None:
         size = len(data)
@@ -262,7 +275,7 @@ class TlsTransport:
         self._flush()
 
     def _flush(self) -> None:
-        if self._outgoing.pending:
+        if self._below is not None and self._outgoing.pending:
             self._below.write(self._outgoing.read())
 
     def write_eof(self) -> None:
@@ -293,9 +306,9 @@ class TlsTransport:
         return self._protocol
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        if name == "ssl_object":
-            return self._object
-        return self._below.get_extra_info(name, default)
+        if self._below is None:
+            return default
+        return self._object if name == "ssl_object" else self._below.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
         return self._state == _CLOSING or self._state == _LOST
@@ -305,26 +318,38 @@ class TlsTransport:
 
         A second call closes the connection.
         """
-        if self._state == _OPEN and not self._write_ended and not self._below.is_closing():
+        if self._state == _OPEN and not self._write_ended and self._below is not None:
             self._notify_of_close()
             self._state = _CLOSING
-            # The kernel resets a socket that is closed with unread bytes, and the reset may overtake the last bytes.
-            self._below.resume_reading()
-            self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._below.abort)
+            if not self._below.is_closing():
+                # The kernel resets a socket that is closed with unread bytes, and the reset may overtake the last bytes.
+                self._below.resume_reading()
+                self._limit_close(self._below)
         elif self._state != _LOST:
-            self._state = _CLOSING
-            self._below.close()
+            self._close_below()
 
     def abort(self) -> None:
         if self._state != _LOST:
             self._state = _CLOSING
-            self._below.abort()
+            if self._below is not None:
+                self._below.abort()
 
     def _fail(self) -> None:
         """Close the connection after OpenSSL's alert."""
         self._flush()
+        self._close_below()
+
+    def _close_below(self) -> None:
+        """Close the connection after the bytes that are written, also if the client reads no more."""
         self._state = _CLOSING
-        self._below.close()
+        if self._below is not None:
+            self._below.close()
+            if self._below.get_write_buffer_size():
+                self._limit_close(self._below)
+
+    def _limit_close(self, below: asyncio.Transport) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, below.abort)
 
 
 def is_tls(transport: object) -> bool:

@@ -132,6 +132,31 @@ async def test_excess_handshake_evicts_oldest_of_busiest_address(authority: Auth
     port.close()
 
 
+@pytest.mark.parametrize("crowded", [True, False])
+async def test_handshake_is_cut_before_its_transport_exists(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, crowded: bool
+) -> None:
+    """asyncio makes the transport of an accepted socket a turn later."""
+    monkeypatch.setattr(module, "MAX_HANDSHAKES", 1)
+    port = Port(authority)
+    accepting = asyncio.create_task(port.accept())
+    await asyncio.sleep(0)
+    clients = []
+    if crowded:
+        clients.append(await port.accept())
+    else:
+        port.handshakes.close()
+    client = await accepting
+    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+    await port.until_released(1)
+    assert port.counts.handshake_failures == ({"crowded_out": 1} if crowded else {})
+    port.handshakes.close()
+    await port.until_released(1 + crowded)
+    for each in (client, *clients):
+        each.close()
+    port.close()
+
+
 async def test_plaintext_is_recognized(authority: Authority) -> None:
     port = Port(authority)
     client = await port.accept()

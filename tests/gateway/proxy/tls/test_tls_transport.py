@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.proxy.tls import tls_transport as module
 from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
-from gateway.proxy.tls.tls_transport import BUFFER_BYTES, READ_BYTES, TlsTransport
+from gateway.proxy.tls.tls_transport import BUFFER_BYTES, MAX_REPLY_BYTES, READ_BYTES, TlsTransport
 from loadtest.testkit.certificates import LOOPBACK, Authority
 
 LARGE = bytes(range(256)) * 1_200
@@ -27,10 +27,14 @@ class Below(asyncio.Transport):
         self.reading = True
         self.closed = None
         self.ended = asyncio.Event()
+        self.unsent = 0
 
     def write(self, data):
         self.writes += 1
         self.sent.append(bytes(data))
+
+    def get_write_buffer_size(self):
+        return self.unsent
 
     def pause_reading(self):
         self.reading = False
@@ -328,12 +332,59 @@ def test_failed_handshake_sends_an_alert(authority):
     assert made.session.seen == ["NO_SHARED_CIPHER", "handshake lost"]
 
 
-def test_replies_of_openssl_do_not_pile_up(made):
-    """A client may ask for new keys again and again, and send no request."""
-    made.transport._outgoing.write(bytes(20_000))
+def test_endless_replies_of_openssl_end_the_connection(made):
+    """A client may ask for new keys again and again, and neither send a request nor read."""
+    made.transport._outgoing.write(bytes(MAX_REPLY_BYTES))  # in place of OpenSSL's replies: Python can't ask for new keys
     made.give(made.client.encrypted(b"request"))
-    assert made.transport._outgoing.pending == 0
-    assert sum(map(len, made.below.sent)) > 20_000
+    assert made.session.received == b"request"
+    assert made.below.closed == "closed"
+
+
+def test_refused_renegotiation_ends_the_connection(authority):
+    made = Connection(authority, maximum_version=ssl.TLSVersion.TLSv1_2).shake_hands()
+    made.transport._outgoing.write(b"alert")
+    made.give(made.client.encrypted(b"request"))
+    assert made.below.closed == "closed"
+    assert made.below.sent == [b"alert"]
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_connection_that_is_given_up_at_once_is_aborted(authority, end):
+    """It is accepted, but its transport not made yet."""
+    made = Connection(authority)
+    transport, below = TlsTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), made.session), Below()
+    getattr(transport, end)()
+    transport.connection_made(below)
+    assert below.closed == "aborted"
+    transport.connection_lost(None)
+    transport.connection_lost(None)
+    assert made.session.seen == ["handshake lost"]
+
+
+def test_methods_have_no_effect_after_the_end(made):
+    made.transport.connection_lost(None)
+    for method in ("pause_reading", "resume_reading", "write_eof", "close", "abort"):
+        getattr(made.transport, method)()
+    made.transport.write(b"late")
+    made.transport.set_write_buffer_limits(1)
+    assert made.transport.get_write_buffer_size() == 0
+    assert made.transport.get_extra_info("ssl_object") is None
+    assert made.session.seen[2:] == ["connection_lost"]
+
+
+@pytest.mark.parametrize("end", ["damaged record", "end of the client"])
+async def test_client_that_reads_no_more_is_aborted(made, monkeypatch, end):
+    monkeypatch.setattr(module, "SHUTDOWN_SECONDS", 0.0)
+    made.below.unsent = 1
+    if end == "damaged record":
+        damaged = bytearray(made.client.encrypted(b"request"))
+        damaged[-1] ^= 1
+        made.give(damaged)
+    else:
+        made.transport.eof_received()
+    assert made.below.closed == "closed"
+    await made.below.ended.wait()
+    made.transport.connection_lost(None)
 
 
 def test_openssl_keeps_little_memory_for_a_large_response(made):
