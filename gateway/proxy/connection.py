@@ -73,8 +73,7 @@ class Session(BrokerSession):
         self._core.responses.write = client.write
         if is_tls(transport):
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- unknown to asyncio
-            self._begin()
-        elif is_own(transport):
+        if self._undecrypted is not None or is_own(transport):
             self._begin()
         else:  # uvloop begins to read after this method, even if it pauses the transport
             self._loop.call_soon(self._begin)

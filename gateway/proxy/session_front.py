@@ -1,4 +1,4 @@
-"""A session, as its client's transport and a protocol in front of it see it."""
+"""The methods of a session for its client's transport, and a protocol that passes them on."""
 
 import asyncio
 from typing import Protocol

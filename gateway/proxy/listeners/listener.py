@@ -134,7 +134,7 @@ class Listener:
 
     @property
     def starting(self) -> int:
-        """The number of accepted connections without a session."""
+        """The number of accepted connections without a session. One whose handshake has just begun may count twice."""
         handshakes = 0 if self._handshakes is None else self._handshakes.in_progress
         return handshakes + sum(acceptor.starting for acceptor in self._acceptors)
 

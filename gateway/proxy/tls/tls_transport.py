@@ -18,8 +18,8 @@ SHUTDOWN_SECONDS: float = 5.0
 """The time for a client to close its side after the gateway has."""
 
 MAX_REPLY_BYTES: Final = 16 * 1024
-"""The most bytes of OpenSSL's own that wait for the next response under TLS 1.3: session tickets and replies to key updates. A
-client could ask for new keys for ever. Under TLS 1.2 there are none, but the refusal of a renegotiation."""
+"""The limit on OpenSSL's own bytes that wait for the next response under TLS 1.3: session tickets and replies to key updates.
+Without a limit, a client could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes to refuse a renegotiation."""
 
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes in one TLS record."""
@@ -239,9 +239,6 @@ class TlsTransport:
     def _has_unread_records(self) -> bool:
         return self._state == _OPEN and self._reading and self._incoming.pending > 0
 
-    def is_reading(self) -> bool:
-        return self._reading and self._state == _OPEN
-
     def get_read_buffer_size(self) -> int:
         """The bytes that have come and are not decrypted."""
         return self._incoming.pending
@@ -301,9 +298,6 @@ class TlsTransport:
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = cast("asyncio.Protocol", protocol)
         self._received: Callable[[bytes], None] = self._protocol.data_received
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         if self._below is None:

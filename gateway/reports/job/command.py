@@ -183,8 +183,8 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
     stays = options.every is not None
     if not _fetch(options, messages):
         return FAILED
-    # After Java's end, Py4J logs a traceback for each object that it can't free: after the message that explains the end, too.
-    # Its exceptions say the same.
+    # After Java's end, Py4J logs a traceback for each call that fails, even behind the message that explains the end. The
+    # exceptions of these calls say the same.
     logging.getLogger().disabled = True
     messages.progress("starting Spark")
     # Java inherits the blocked signals, so Ctrl-C does not kill it or its children in the middle of their work.

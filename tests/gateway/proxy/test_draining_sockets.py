@@ -18,6 +18,7 @@ from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
+from gateway.proxy.large_requests import LARGE_BYTES
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.poller import Poller
 from gateway.proxy.produce_gate import ProduceGate
@@ -330,7 +331,7 @@ async def test_idle_client_that_reads_nothing_is_aborted_once(place):
 @on_uvloop
 async def test_throttle_end_while_closing_has_no_effect(place):
     """The broker is gone, the client has not read the earlier responses yet, and requests wait."""
-    over_quota = m.produce(2, acks=0, size=14_000)  # a long throttle, and the next request comes in the same TLS record
+    over_quota = m.produce(2, acks=0, size=LARGE_BYTES - 1_000)  # a long throttle, and the next request is read as well
     client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
     to_gateway.write(over_quota + m.produce(3))
     assert await broker.readexactly(len(over_quota)) == over_quota

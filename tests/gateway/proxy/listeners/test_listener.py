@@ -1,5 +1,6 @@
 """Really bound ports of brokers."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -21,6 +22,7 @@ from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from loadtest.testkit.certificates import LOOPBACK, Authority
 from loadtest.testkit.kafka import free_port_range
 
 PORTS = 3
@@ -33,11 +35,17 @@ def first() -> int:
 
 
 @pytest.fixture
-async def worker(tmp_path: Path, first: int) -> AsyncIterator[Callable[[], Listener]]:
+def tls() -> str:
+    """The listener's keys for TLS."""
+    return ""
+
+
+@pytest.fixture
+async def worker(tmp_path: Path, first: int, tls: str) -> AsyncIterator[Callable[[], Listener]]:
     """A factory of workers' listeners."""
     text = f"""
 upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
-listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}}}]
+listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}{tls}}}]
 """
     config = parse_config(text, source="weir.yaml")
     async with AsyncExitStack() as running:
@@ -105,6 +113,23 @@ async def test_broker_ids_that_share_a_port_warn_with_remedy(
     assert advertised(one, 1 + PORTS) == first
     assert f"port {first + 1} is that of broker 1 and of broker 4, which gets port {first} now" in caplog.text
     assert "widen broker_ports to 4 ports or more" in caplog.text
+
+
+@pytest.mark.parametrize("tls", [", tls: {cert: server.pem, key: server.key}"])
+async def test_close_ends_handshakes_in_progress(worker: Callable[[], Listener], first: int, tmp_path: Path) -> None:
+    Authority(tmp_path).issue("server", LOOPBACK)
+    one = worker()
+    await one.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", first - 1)
+    one.finish()  # accepts the connection
+    assert one.starting
+    await asyncio.sleep(0)
+    assert one.starting
+    await one.close()
+    await asyncio.sleep(0)
+    assert one.starting == 0
+    assert await reader.read() == b""
+    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 from typing import cast
 
@@ -33,11 +34,13 @@ class Noting(asyncio.Protocol):
 class Port:
     """A port whose connections begin with a handshake."""
 
-    def __init__(self, authority: Authority, seconds: float = 20.0, client_auth: str = "none") -> None:
+    def __init__(
+        self, authority: Authority, seconds: float = 20.0, client_auth: str = "none", names: Container[str | None] | None = None
+    ) -> None:
         files = authority.issue("server", LOOPBACK)
         ca = None if client_auth == "none" else authority.cert
         tls = ServerTls(files.cert, files.key, ca, client_auth, "1.2")
-        live = LiveContext("tls", tls.files, lambda: server_context(tls), {})
+        live = LiveContext("tls", tls.files, lambda: server_context(tls, None if names is None else names.__contains__), {})
         self.counts = Counters()
         self.handshakes = Handshakes("clients", live, seconds, self.counts)
         self.bound = socket.create_server(("127.0.0.1", 0))
@@ -164,6 +167,28 @@ async def test_plaintext_is_recognized(authority: Authority) -> None:
     await port.until_released(1)
     assert port.counts.handshake_failures == {"not_tls": 1}
     client.close()
+    port.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("Other.Example.COM", "the client asked for 'other.example.com' (SNI), but no broker has that name"),
+        (None, "the client sent no server name (SNI), which selects the broker"),
+    ],
+)
+async def test_refused_server_name_is_named(
+    authority: Authority, caplog: pytest.LogCaptureFixture, asked: str | None, words: str
+) -> None:
+    port = Port(authority, names={"localhost"})
+    tls = ssl.create_default_context(cafile=authority.cert)
+    tls.check_hostname = False
+    client = await port.accept()
+    with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
+        await asyncio.open_connection(sock=client, ssl=tls, server_hostname=asked or "")
+    await port.until_released(1)
+    assert port.counts.handshake_failures == {"server_name": 1}
+    assert words in caplog.text
     port.close()
 
 
