@@ -121,8 +121,10 @@ class Session(BrokerSession):
         if self._requests.unfinished:
             self._refuse("client", InvalidFrame("truncated", "it closed in the middle of a request"))
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         """Close the broker's connection after the bytes that the client had sent: acks=0 producers close without waiting."""
+        if isinstance(exc, ProtocolError):
+            self._report_error("client", exc)
         if self._dialing is not None and not self._requests.wants_no_answers:
             self._dialing.cancel()
         if self._timer is not None:
@@ -360,8 +362,7 @@ class Session(BrokerSession):
             self._fail(error)
 
     def _refuse(self, whose: str, error: ProtocolError) -> None:
-        self._host.context.counters.protocol_errors[error.reason] += 1
-        self._report(logging.WARNING, error.reason, "connection closed, the %s broke the protocol: %s", whose, error)
+        self._report_error(whose, error)
         if whose == "broker" and self._broker is not None:
             self._close_client()  # the client still gets the good answers that came before
             self._broker.abort()
@@ -372,6 +373,10 @@ class Session(BrokerSession):
         self._host.context.counters.protocol_errors["internal"] += 1
         _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"peer": self.peer, "reason": "internal"})
         self.abort()
+
+    def _report_error(self, whose: str, error: ProtocolError) -> None:
+        self._host.context.counters.protocol_errors[error.reason] += 1
+        self._report(logging.WARNING, error.reason, "connection closed, the %s broke the protocol: %s", whose, error)
 
     def _report(self, level: int, reason: str, text: str, *values: object) -> None:
         _log.log(level, text, *values, extra={"peer": self.peer, "broker": self._host.broker, "reason": reason})

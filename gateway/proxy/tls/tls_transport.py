@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final, Protocol, cast
 
 from gateway.proxy.wire import Data
+from protocol.errors import ProtocolError
 
 READ_BYTES: Final = 64 * 1024
 """The most bytes of one read, and of those that OpenSSL gets or returns at once: its memory for a connection keeps its size."""
@@ -58,17 +59,19 @@ class Handshake(Protocol):
 class TlsTransport:
     """Two things at once: the protocol of the transport below, and the transport of the session.
 
-    A session begins after the handshake, with `connection_made`. Its protocol must not be a buffered one.
+    A session begins after the handshake, with `connection_made`. Its protocol must not be a buffered one. Its
+    `connection_lost` gets a `ProtocolError` with the reason `tls` if OpenSSL cannot go on with the client's bytes.
     """
 
     __deletable__ = ("_object", "_protocol", "_read", "_received", "_write")
     __slots__ = (
-        "_below", "_full", "_handshake", "_incoming", "_max_replies", "_object", "_outgoing", "_protocol", "_read", "_reading",
-        "_received", "_state", "_timer", "_write", "_write_ended",
+        "_below", "_error", "_full", "_handshake", "_incoming", "_max_replies", "_object", "_outgoing", "_protocol", "_read",
+        "_reading", "_received", "_state", "_timer", "_write", "_write_ended",
     )  # fmt: skip
 
     def __init__(self, context: ssl.SSLContext, handshake: Handshake) -> None:
         self._below: asyncio.Transport | None = None
+        self._error: Exception | None = None
         self._handshake: Handshake | None = handshake
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -141,7 +144,7 @@ class TlsTransport:
             return
         protocol = self._protocol
         del self._protocol, self._received
-        protocol.connection_lost(exc)
+        protocol.connection_lost(self._error or exc)
 
     # The handshake.
 
@@ -155,7 +158,7 @@ class TlsTransport:
         except ssl.SSLError as error:
             if handshake is not None:
                 handshake.failed(error)
-            self._fail()
+            self._fail(error)
             return
         # After a handshake of TLS 1.3 only session tickets wait. They go out with the first response.
         if self._object.version() == "TLSv1.3":
@@ -182,8 +185,8 @@ class TlsTransport:
                 count, ended = self._read_records(count)
                 if given >= size:
                     break
-        except ssl.SSLError:
-            self._fail()
+        except ssl.SSLError as error:
+            self._fail(error)
             return
         endless = self._outgoing.pending > self._max_replies
         if count:
@@ -192,7 +195,7 @@ class TlsTransport:
             if ended:
                 self._client_ended()
             elif endless:
-                self._fail()
+                self._fail("it asks for new keys or handshakes again and again")
 
     def _client_ended(self) -> None:
         self._protocol.eof_received()
@@ -266,8 +269,8 @@ class TlsTransport:
                     sent += self._write(rest[sent : sent + RECORD_BYTES])
                     if self._outgoing.pending >= READ_BYTES:
                         self._flush()
-        except ssl.SSLError:
-            self._fail()
+        except ssl.SSLError as error:
+            self._fail(error)
             return
         self._flush()
 
@@ -328,8 +331,9 @@ class TlsTransport:
             if self._below is not None:
                 self._below.abort()
 
-    def _fail(self) -> None:
-        """Close the connection after OpenSSL's alert."""
+    def _fail(self, cause: ssl.SSLError | str) -> None:
+        """Close the connection after OpenSSL's alert. The session's `connection_lost` gets the error."""
+        self._error = ProtocolError("tls", f"its TLS is invalid: {cause}")
         self._flush()
         self._close_below()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import socket
 import ssl
 from collections import Counter
@@ -398,3 +399,22 @@ async def test_client_gets_answer_before_broken_one(place):
     with suppress(OSError):
         await broker.read()
     assert place.counters.protocol_errors == {"broker_order": 1}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_damaged_tls_record_is_counted_and_logged(tmp_path, caplog, own):
+    async def scenario():
+        async with asyncio.timeout(60), Place(Authority(tmp_path), own=own) as place:
+            client, to_gateway, broker, to_client, _ = await begin(place, m.heartbeat(1))
+            to_client.write(m.beat(1))
+            assert await client.readexactly(len(m.beat(1))) == m.beat(1)
+            os.write(to_gateway.get_extra_info("socket").fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
+            await place.sessions.wait_empty()
+            with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
+                await client.read()
+            assert await broker.read() == b""
+            assert place.counters.protocol_errors == {"tls": 1}
+
+    uvloop.run(scenario())
+    (line,) = (record.getMessage() for record in caplog.records if getattr(record, "reason", "") == "tls")
+    assert "the client broke the protocol: its TLS is invalid" in line

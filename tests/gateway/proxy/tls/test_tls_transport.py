@@ -118,6 +118,7 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc):
         self.seen.append("connection_lost")
+        self.error = exc
 
 
 class Connection:
@@ -316,6 +317,8 @@ def test_damaged_record_ends_the_connection_with_an_alert(made):
     made.take()
     with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
         made.client.read()
+    made.transport.connection_lost(None)
+    assert str(made.session.error).startswith("its TLS is invalid: [SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC]")
 
 
 def test_failed_handshake_sends_an_alert(authority):
@@ -338,6 +341,8 @@ def test_endless_replies_of_openssl_end_the_connection(made):
     made.give(made.client.encrypted(b"request"))
     assert made.session.received == b"request"
     assert made.below.closed == "closed"
+    made.transport.connection_lost(None)
+    assert made.session.error.reason == "tls"
 
 
 def test_refused_renegotiation_ends_the_connection(authority):
