@@ -21,7 +21,8 @@ from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
 
 REFRESH_SECONDS = 1.0
 
-ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=5)
+ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=15)
+"""Longer than the supervisor waits for a silent worker (`ASK_SECONDS`), whose absence its answer then tells."""
 _PIPE_WIDTH = 180
 """Rich assumes 80 columns for a pipe, too few for the tables."""
 _BAR_WIDTH = 20

@@ -112,7 +112,7 @@ def test_signal_to_every_process_drains_once(start: Callable[..., Weir], broker:
             wait_until(lambda: "draining 1 connections" in weir.log(), "the connection is waited for")
             (serving,) = wait_until(lambda: len(workers(weir)) == 1 and workers(weir), "the idle one has ended")
             os.kill(serving, signal.SIGTERM)
-            assert weir.metric("weir_connections") == 1  # as the worker says, after the signal
+            wait_until(lambda: weir.metric("weir_connections") == 1, "the worker answers after the signal")
             upstream.sendall(m.beat(1))
             assert receive(client, len(m.beat(1)) + 1) == m.beat(1)
     assert weir.process.wait(TIMEOUT) == 0

@@ -70,7 +70,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             "connections": {"max_per_ip_overrides": {f"{network}.2": 2 for network in WAYS.values()}},
             "ledger": {"path": str(directory / "ledger"), "flush_seconds": 1},
         }
-        proxy_protocol = {"mode": "required", "trusted": [BALANCER], "header_seconds": 3}
+        proxy_protocol = {"mode": "required", "trusted": [BALANCER], "header_seconds": 10}
         weir = Weir(directory / "weir", broker.bootstrap_servers, config, {"proxy_protocol": proxy_protocol})
         plain = weir.ports[0]
         tls = {"cert": str(files.cert), "key": str(files.key)}

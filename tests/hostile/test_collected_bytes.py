@@ -1,10 +1,12 @@
 """The gateway buffers a bounded number of bytes of unfinished requests, over all clients together."""
 
 import struct
+from functools import partial
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import authenticate
+from tests.weir_process import wait_until
 
 MEBIBYTE = 1 << 20
 CLIENTS = 40
@@ -22,9 +24,10 @@ def test_unfinished_requests_share_a_budget(broker, start_weir, connect):
             client.send(FRAME[:-1])
         except ConnectionError:  # the gateway closed the connection before the whole frame was sent
             continue
+    refused = partial(weir.metric, "weir_connections_rejected_total", reason="collected_bytes")
+    wait_until(lambda: refused() >= CLIENTS - 18, "the clients over the budget are refused")
     grown = weir.resident_bytes() - before
     assert grown < 3 * BUDGET, f"{grown / MEBIBYTE:.0f} MiB"
-    assert weir.metric("weir_connections_rejected_total", reason="collected_bytes") >= CLIENTS - 18
     assert "bytes of unfinished requests" in weir.log()
     answer, _ = connect(weir).ask(m.produce(2))
     assert answer[4:8] == (2).to_bytes(4, "big")

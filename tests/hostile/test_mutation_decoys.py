@@ -13,7 +13,7 @@ from tests.protocol import codec
 from tests.weir_process import Weir, wait_until
 
 QUOTAS = {"entities": [{"client-id": "etl", "controller_mutation_rate": 2}]}
-OVER_BURST = 30
+OVER_BURST = 120
 ATTEMPTS = 10
 THROTTLED = 89
 CLUSTER_METADATA = "__cluster_metadata"

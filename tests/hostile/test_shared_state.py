@@ -24,7 +24,7 @@ def start(broker, tmp_path):
     def start_one(name, path, **config):
         weir = Weir(tmp_path / name, broker.bootstrap_servers, {"state": {"path": str(path)}, **ADMINS, **config})
         running.append(weir)
-        weir.start(20.0)
+        weir.start()
         return weir
 
     yield start_one

@@ -34,8 +34,9 @@ def test_burst_within_quota_stays_below_one(broker, start_weir, connect):
 
 def test_client_in_debt_shows_at_least_one(broker, start_weir, connect):
     """The ratio stays above 1 after the use behind the debt has left the window."""
-    weir = start_weir(broker.bootstrap_servers, quotas=SHORT)
-    connect(weir).ask(m.produce(1, size=5 * QUOTA))
+    entity = {"client-id": "etl", "producer_byte_rate": QUOTA // 10}
+    weir = start_weir(broker.bootstrap_servers, quotas=SHORT | {"entities": [entity]})
+    connect(weir).ask(m.produce(1, size=6 * QUOTA))  # a debt of a minute
     wait_until(lambda: weir.metric("weir_quota_usage", kind="produce") == 0.0, "the window is over")
     assert weir.metric("weir_quota_tokens", kind="produce") < 0
     assert weir.metric("weir_quota_used_ratio", kind="produce") >= 1.0

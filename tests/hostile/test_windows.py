@@ -53,7 +53,7 @@ def test_longer_window_forgives_no_mutation_debt(broker, start_weir, connect):
 def test_changed_window_keeps_byte_debt_and_use(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quotas=quotas(11, producer_byte_rate=1_000))
     connect(weir).ask(m.produce(1, size=110_000))
-    for samples in (300, 6):
+    for samples in (300, 60):
         weir.apply(quotas=quotas(samples, producer_byte_rate=1_000))
         row = used(weir, "produce")
         assert row["tokens"] == pytest.approx(-100_000, abs=20_000)

@@ -76,8 +76,9 @@ async def test_replaced_watch_keeps_pause():
     assert not here.gate.paused, "the gate is open without a watch"
 
 
-async def test_replaced_watch_keeps_pause_if_unknown_means_open():
+async def test_replaced_watch_keeps_pause_if_unknown_means_open(monkeypatch):
     """The next watch must read the usage before it knows what the replaced watch knew."""
+    monkeypatch.setattr("gateway.features.volume_quotas.feature.LEARN_SECONDS", 3_600.0)
     topic = KeptTopic()
     put(topic, clock.wall(), 950)
     here = House(topic)
