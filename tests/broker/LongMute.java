@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * first request to the second record, and "CONNECTIONS producer consumer" opened between the two records.
  */
 public class LongMute {
-    static final String REQUEST_TIMEOUT_MS = "4000";
+    static final String REQUEST_TIMEOUT_MS = "10000";
 
     public static void main(String[] arguments) throws Exception {
         String topic = arguments[1];

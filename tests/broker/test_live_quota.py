@@ -193,7 +193,9 @@ def test_bad_file_changes_nothing(limited: Weir, client: Client, bad: str) -> No
     version = limited.metric("weir_config_version")
     connections = limited.metric("weir_connections_accepted_total")
     logged = len(limited.events())
-    limited.config_file.write_text(make(limited.config))
+    written = limited.config_file.with_suffix(".new")
+    written.write_text(make(limited.config))
+    written.replace(limited.config_file)  # at once: the reloader must see no half of it
     wait_until(lambda: limited.metric("weir_config_reloads_total", result="failure") == failures + 1, "the failure is counted")
     complaints = [event for event in limited.events()[logged:] if event["level"] in ("warning", "error")]
     assert any(key in event["msg"] for event in complaints), complaints

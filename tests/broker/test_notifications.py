@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def weir(kafka: KafkaCluster, receiver: Receiver, tmp_path_factory: pytest.TempP
         "workers": 2,
         "quotas": {"entities": [{"client-id": CLIENT, "producer_byte_rate": QUOTA}], "window": {"samples": 2, "seconds": 1}},
         "sharing": {"topic": "usage-of-notified", "quotas_topic": "quotas-of-notified"},
-        "notify": {"targets": [target], "quiet_seconds": 5},
+        "notify": {"targets": [target], "quiet_seconds": 20},
     }
     with Weir(directory, kafka.bootstrap_servers, config) as weir:
         yield weir
@@ -86,7 +87,10 @@ def test_episode_of_two_workers_is_sent_once(
         producer.poll(0)
     try:
         wait_until(lambda: "throttled" in receiver.events(), "the first throttle is sent")
-        assert {weir.metric("weir_worker_connections", worker=worker) > 0 for worker in "01"} == {True}
+        wait_until(
+            lambda: all(weir.metric("weir_worker_connections", worker=worker) > 0 for worker in "01"),
+            "both workers have clients",
+        )
         text = weir.get(f"/entities?client-id={CLIENT}")
         assert "Quotas of client-id etl" in text
         assert "97.7 KiB/s (producer_byte_rate)" in text
@@ -109,4 +113,5 @@ def test_episode_of_two_workers_is_sent_once(
     log = weir.log()
     assert log.count(f"client-id {CLIENT} is throttled by producer_byte_rate 97.7 KiB/s of client-id={CLIENT}") == 1
     assert "s3cret-path" not in log + json.dumps(weir.api("config"))
-    assert weir.metric("weir_notify_notifications_total", target="tenant", result="sent") == len(receiver.bodies)
+    sent = partial(weir.metric, "weir_notify_notifications_total", target="tenant", result="sent")
+    wait_until(lambda: sent() == len(receiver.bodies), "each notification is counted")

@@ -177,7 +177,11 @@ def outcomes(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) ->
         forget(cluster.bootstrap_servers)
         wait_until_known(cluster.bootstrap_servers)
         with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, ADMIN) as gateway:
-            through = [tool.run(gateway.bootstrap_servers, line) for line in SCRIPT]
+            through = []
+            for line in SCRIPT:
+                through.append(tool.run(gateway.bootstrap_servers, line))
+                if "--alter" in line:  # some of it is the broker's
+                    wait_until_known(cluster.bootstrap_servers)
             forget(gateway.bootstrap_servers)
     return list(zip(SCRIPT, direct, through, strict=True))
 
@@ -266,15 +270,18 @@ def test_request_rate_of_one_api_applies_at_once(cluster: KafkaCluster, tmp_path
         RequestClient(gateway.bootstrap_servers) as admin,
     ):
 
-        def throttle_times() -> list[int]:
-            return [client.ask(METADATA, 9, {"topics": []})["throttle_time_ms"] for _ in range(3)]
+        def throttle_time() -> int:
+            return int(client.ask(METADATA, 9, {"topics": []})["throttle_time_ms"])
 
-        assert throttle_times() == [0, 0, 0]
+        assert [throttle_time() for _ in range(3)] == [0, 0, 0]
         assert alter(admin, parts(client_id="scraper"), **{key: 2.0})["error_code"] == 0
         assert describe(admin) == {"client-id=scraper": {key: 2.0}}
-        assert 0 < throttle_times()[-1] <= 500
+        times = [throttle_time()]
+        while not times[-1] and len(times) < 50:  # a slow machine asks within the rate
+            times.append(throttle_time())
+        assert 0 < times[-1] <= 500
         (found,) = [each for each in gateway.api("quotas")["rows"] if each["kind"] == "request_rate.Metadata"]
-        assert (found["limit"], found["source"], found["amount_total"]) == (2.0, "api", 3)
+        assert (found["limit"], found["source"], found["amount_total"]) == (2.0, "api", len(times))
 
         for wrong, remedy in (
             ("request_rates.metadata", "did you mean request_rates.Metadata?"),
@@ -284,7 +291,7 @@ def test_request_rate_of_one_api_applies_at_once(cluster: KafkaCluster, tmp_path
             assert refused["error_code"] == 42
             assert remedy in refused["error_message"]
         assert alter(admin, parts(client_id="scraper"), **{key: None})["error_code"] == 0
-        assert throttle_times() == [0, 0, 0]
+        assert [throttle_time() for _ in range(3)] == [0, 0, 0]
 
 
 def test_client_that_is_no_admin_is_refused_until_reload(cluster: KafkaCluster, tmp_path: Path) -> None:

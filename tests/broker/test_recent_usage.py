@@ -21,13 +21,14 @@ LIMIT = 1_000
 WINDOW = {"samples": 301, "seconds": 1}
 BURST = LIMIT * 300
 RECORD = 20_000
-"""A record so large that its throttle time exceeds the time of a restart."""
+LARGE = 30_000
+"""A record so large that its throttle time exceeds the time of a restart, on a slow machine too."""
 
 
-def produce(gateway: Weir, topic: str) -> int:
+def produce(gateway: Weir, topic: str, size: int = RECORD) -> int:
     """Produce one record over a new, unmuted connection and return the throttle time in ms."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
-    builder.append(0, 1_700_000_000_000, None, bytes(RECORD), [])
+    builder.append(0, 1_700_000_000_000, None, bytes(size), [])
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}]
     with RequestClient(gateway.bootstrap_servers, "etl") as client:
         answer = client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout_ms": 5000, "topic_data": data})
@@ -39,7 +40,7 @@ def produce(gateway: Weir, topic: str) -> int:
 def bytes_in_the_log(cluster: KafkaCluster, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "ends"})
     try:
-        return RECORD * int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)[1])
+        return LARGE * int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)[1])
     finally:
         consumer.close()
 
@@ -54,27 +55,27 @@ def test_restart_and_kill_give_no_second_burst(kafka: KafkaCluster, start_weir: 
         state={"usage_interval_ms": 200},
     )
     began = clock.monotonic()
-    while produce(gateway, topic) == 0:
+    while produce(gateway, topic, LARGE) == 0:
         pass
     assert bytes_in_the_log(kafka, topic) >= BURST
 
     gateway.stop()
     gateway.start()
-    assert produce(gateway, topic) > 0, "the same as without a restart"
+    assert produce(gateway, topic, LARGE) > 0, "the same as without a restart"
 
     saved = gateway.metric("weir_usage_saves_total", result="success")
     wait_until(lambda: gateway.metric("weir_usage_saves_total", result="success") >= saved + 2, "recent use is saved")
     gateway.process.kill()
     gateway.process.wait()
     gateway.start()
-    assert produce(gateway, topic) > 0, "the same as without a kill"
+    assert produce(gateway, topic, LARGE) > 0, "the same as without a kill"
 
     gateway.stop()
     gateway.config_file.with_name("weir.state.usage.jsonl").write_text("not what Weir has written")
     gateway.start()
-    allowed = BURST + LIMIT * (clock.monotonic() - began) + 3 * RECORD
+    allowed = BURST + LIMIT * (clock.monotonic() - began) + 3 * LARGE
     assert bytes_in_the_log(kafka, topic) <= allowed
-    assert produce(gateway, topic) == 0, "an unreadable file is ignored, and the gateway starts"
+    assert produce(gateway, topic, LARGE) == 0, "an unreadable file is ignored, and the gateway starts"
     assert "recent usage can't be read" in gateway.log()
 
 

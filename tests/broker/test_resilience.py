@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from loadtest.testkit.kafka import KafkaCluster, start_tool
+from loadtest.testkit.kafka import SHORT_SESSIONS, KafkaCluster, start_tool
 from tests.broker.records import PARTITIONS
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
@@ -55,6 +55,14 @@ class Producing:
         """Return when `more` further records are acknowledged."""
         goal = len(self.acknowledged) + more
         wait_until(lambda: len(self.acknowledged) >= goal, f"{more} more records are acknowledged", timeout=120)
+
+    def wait_for_each_partition(self) -> None:
+        """Return when each partition has a record.
+
+        Kafka accepts any first sequence number of a producer in a partition (ProducerAppendInfo.checkSequence). If a broker
+        refuses the very first batch and appends the one behind it, Kafka never accepts the first one.
+        """
+        wait_until(lambda: len({partition for partition, _, _ in self.acknowledged}) == PARTITIONS, "each partition is in use")
 
     def __enter__(self) -> Self:
         return self
@@ -101,13 +109,13 @@ class Consuming:
 
 @pytest.fixture(scope="module")
 def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1) as cluster:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1, SHORT_SESSIONS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def own_kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with KafkaCluster(tmp_path_factory.mktemp("kafka3"), 3) as cluster:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka3"), 3, SHORT_SESSIONS) as cluster:
         yield cluster
 
 
@@ -148,6 +156,7 @@ def test_disturbed_brokers_lose_and_double_nothing(
     with Consuming(gateway, topic) as consuming:
         with Producing(tmp_path, gateway, topic) as producing:
             producing.wait_for(2 * RATE)
+            producing.wait_for_each_partition()
             disturb(cluster)
             producing.wait_for(2 * RATE)
             wait_until(

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture(scope="module")
 def report(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return run(kafka, tmp_path_factory.mktemp("rolling"), Weir)
+    # The balancer runs in the process of the clients, so it may notice an end seconds later.
+    return run(kafka, tmp_path_factory.mktemp("rolling"), Weir, {"connections": {"drain_delay_seconds": 6.0}})
 
 
 def test_rolling_restart_loses_and_doubles_nothing(report: Report) -> None:

@@ -230,7 +230,7 @@ def test_disk_usage_is_read_by_both_versions(old_packages: Path, writer: str) ->
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_report_reads_the_ledgers_of_both_versions(
     kafka: KafkaCluster, start: Start, tmp_path: Path, old_packages: Path
 ) -> None:
@@ -254,7 +254,7 @@ def test_report_reads_the_ledgers_of_both_versions(
     assert done.stdout.split().count("ThrottleEvent") == len(events), "the old version reads the lines of the new one"
 
     command = [sys.executable, "-m", "gateway", "report", "--events", str(ledger), "--out", str(tmp_path / "report"), "--quiet"]
-    subprocess.run([*command, "--master", "local[1]", "--memory", "1g"], check=True, timeout=540)
+    subprocess.run([*command, "--master", "local[1]", "--memory", "1g"], check=True, timeout=1_500)
     (table,) = tmp_path.glob("report/csv/top_throttled/*.csv")
     rows = csv.DictReader(table.read_text().splitlines())
     assert sum(int(row["throttled"]) for row in rows) == sum(throttles.values())

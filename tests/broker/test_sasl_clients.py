@@ -42,7 +42,9 @@ pytestmark = pytest.mark.broker
 
 PASSWORDS = reauthentication.PASSWORDS | {"bob": "bob-password"}
 JAVA = Path(__file__).with_name("SaslClients.java")
-SECONDS_TO_AUTHENTICATE, SECONDS_TO_BE_APPLIED = 3.0, 120.0
+SECONDS_TO_BE_APPLIED = 120.0
+MAX_REAUTH_MS = 20_000
+"""Clients re-authenticate after 85 to 95 % of this. So a stall of a second costs none of them its connection."""
 DEFAULT_RATE, ALICE_RATE, QUOTA_KEY = 10_000_000, 20_000_000, "producer_byte_rate"
 QUOTAS = {
     "window": {"samples": 2, "seconds": 1},
@@ -73,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Ite
     listeners = [
         sasl_listener("SASL", PASSWORDS),
         sasl_listener("SECURE", PASSWORDS, security_protocol="SASL_SSL", properties=keystore),
-        sasl_listener(reauthentication.LISTENER, PASSWORDS, max_reauth_ms=reauthentication.MAX_REAUTH_MS),
+        sasl_listener(reauthentication.LISTENER, PASSWORDS, max_reauth_ms=MAX_REAUTH_MS),
     ]
     directory = tmp_path_factory.mktemp("kafka-sasl")
     with KafkaCluster(directory, 1, listeners=listeners, format_arguments=scram_arguments(PASSWORDS)) as running:
@@ -97,8 +99,7 @@ def gateway_before(
 @pytest.fixture(scope="module")
 def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     directory = tmp_path_factory.mktemp("weir-sasl")
-    listener = {"sasl": {"timeout_seconds": SECONDS_TO_AUTHENTICATE}}
-    with gateway_before(cluster.bootstrap_servers_of("SASL"), directory, credentials(directory), listener=listener) as running:
+    with gateway_before(cluster.bootstrap_servers_of("SASL"), directory, credentials(directory)) as running:
         yield running
 
 
@@ -373,10 +374,14 @@ def test_connections_of_a_user_have_a_maximum_and_a_rate(own_gateway: Weir) -> N
         wait_until(lambda: gateway.metric("weir_user_connections", user="alice") == 1, "the closed connection is not counted")
         assert stack.enter_context(logged_in(gateway, "alice")).ask(*metadata)["brokers"]
 
-        many = [stack.enter_context(logged_in(gateway, "bob")) for _ in range(5)]
-        assert all(each.ask(*metadata)["brokers"] for each in many)
-        throttled = gateway.metric("weir_throttled_requests_total", kind="connection", user="bob")
-        assert 1 <= throttled <= 3  # a slow machine opens some of them within the rate
+        def throttled() -> float:
+            return gateway.metric("weir_throttled_requests_total", kind="connection", user="bob")
+
+        many = 0
+        while many < 40 and not throttled():  # a slow machine opens some of them within the rate
+            assert stack.enter_context(logged_in(gateway, "bob")).ask(*metadata)["brokers"]
+            many += 1
+        assert 1 <= throttled() <= many - 2
         assert gateway.metric("weir_connections_rejected_total") == 1
 
 
@@ -387,7 +392,7 @@ def test_sessions_reauthenticate_under_load_without_loss(cluster: KafkaCluster, 
     """`python -m loadtest.scenarios.reauthentication` runs longer."""
     servers = cluster.bootstrap_servers_of(reauthentication.LISTENER)
     with gateway_before(servers, tmp_path, credentials(tmp_path)) as gateway:
-        report = reauthentication.run(cluster, gateway, 12.0, tmp_path)
+        report = reauthentication.run(cluster, gateway, 2.25 * MAX_REAUTH_MS / 1000, tmp_path)
     assert (report.lost, report.doubled) == (0, 0), report
     assert report.disconnects == 0, report
     assert report.errors == (), report
@@ -499,10 +504,12 @@ def test_unauthenticated_client_may_only_authenticate(gateway: Weir, frame: byte
     wait_until(lambda: gateway.metric("weir_protocol_errors_total", reason=reason) == count + 1, "it is counted")
 
 
-def test_slow_unauthenticated_clients_delay_nobody(gateway: Weir, topic: str) -> None:
-    count = gateway.metric("weir_connections_rejected_total", reason="authentication_timeout")
+def test_slow_unauthenticated_clients_delay_nobody(cluster: KafkaCluster, topic: str, tmp_path: Path) -> None:
     frame = struct.pack(">i", 500_000) + request(36, 1, bytes(500_000))[4:]
+    listener = {"sasl": {"timeout_seconds": 10.0}}
     with ExitStack() as stack:
+        servers = cluster.bootstrap_servers_of("SASL")
+        gateway = stack.enter_context(gateway_before(servers, tmp_path, credentials(tmp_path), listener=listener))
         slow = [stack.enter_context(connect(gateway)) for _ in range(200)]
         for at in range(20):
             for connection in slow[::2]:
@@ -511,7 +518,7 @@ def test_slow_unauthenticated_clients_delay_nobody(gateway: Weir, topic: str) ->
         assert with_librdkafka(gateway.bootstrap_servers, topic, "PLAIN", "bob", PASSWORDS["bob"]) is None
         for connection in slow:
             assert read_to_end(connection) == b""
-    assert gateway.metric("weir_connections_rejected_total", reason="authentication_timeout") == count + len(slow)
+        assert gateway.metric("weir_connections_rejected_total", reason="authentication_timeout") == len(slow)
 
 
 # Tokens that no client library sends.

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -164,13 +165,14 @@ def test_admin_port_shows_all_workers(two_workers: Weir) -> None:
             running.enter_context(Producing(weir, topic, 100 + number))
         names = {f"producer-{100 + number}" for number in range(PRODUCERS)}
         wait_until(lambda: names <= {row["client_id"] for row in weir.usage()}, "all producers are shown")
-        assert weir.metric("weir_connections") >= PRODUCERS
+        wait_until(lambda: weir.metric("weir_connections") >= PRODUCERS, "each producer has a connection")
         each_has_clients(weir)
         with_rate = wait_until(
             lambda: [row for row in weir.usage() if row["client_id"] in names and row["rate"] > 0], "the use of all producers"
         )
         for row in with_rate:
-            assert weir.metric("weir_quota_bytes_total", kind="produce", client_id=row["client_id"]) >= row["amount_total"]
+            counted = partial(weir.metric, "weir_quota_bytes_total", kind="produce", client_id=row["client_id"])
+            wait_until(lambda: counted() >= row["amount_total"], "the metric has caught up")  # noqa: B023
     assert weir.api("config")["config"]["workers"] == 2
 
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -372,7 +372,7 @@ def test_half_open_handshakes_block_nobody(
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * HALF_OPEN)), hard))
-    tls = server(pki.listener, client_ca=str(pki.outside.cert), handshake_seconds=6.0)
+    tls = server(pki.listener, client_ca=str(pki.outside.cert), handshake_seconds=20.0)
     connections = {"max_per_ip": 2 * HALF_OPEN}  # all clients of this test share one address
     gateway = start_weir("", upstream=upstream(pki, cluster), listener={"tls": tls}, connections=connections)
     produce(gateway, pki, topic, pki.alice)
@@ -389,9 +389,10 @@ def test_half_open_handshakes_block_nobody(
         wait_until(lambda: gateway.metric("weir_tls_handshakes") == 0, "all handshakes have ended")
         for connection in silent:
             connection.settimeout(TIMEOUT)
-            assert connection.recv(100) == b""
+            with suppress(ConnectionResetError):  # its byte came while the gateway closed
+                assert connection.recv(100) == b""
     assert gateway.metric("weir_tls_handshake_failures_total", reason="timeout") == HALF_OPEN
-    assert "it did not finish within 6 s" in said(gateway, "tls_timeout")[0]
+    assert "it did not finish within 20 s" in said(gateway, "tls_timeout")[0]
     produce(gateway, pki, topic, pki.alice)
 
 

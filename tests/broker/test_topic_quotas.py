@@ -14,6 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from gateway.features.topic_quotas.rejections import FOLD_SECONDS
 from loadtest.testkit.kafka import KafkaCluster, run_tool
 from loadtest.testkit.numbered_records import PRODUCER, arrived, producer_arguments
 from protocol.api_keys import ApiKey
@@ -33,10 +34,14 @@ COLD_RECORDS = 50
 TIMEOUT = 60.0
 
 
-def topics_section(explicit: dict[str, int] | None = None, total: int = TOTAL, **rest: Any) -> dict[str, Any]:
-    """Return a quotas section with the smallest window."""
+SMALLEST = {"samples": 2, "seconds": 1}
+
+
+def topics_section(
+    explicit: dict[str, int] | None = None, total: int = TOTAL, window: dict[str, int] = SMALLEST, **rest: Any
+) -> dict[str, Any]:
     topics = {"total.bytes.in.per.sec.threshold": total, "bytes.in.per.sec.threshold": explicit or {}, "meter": "window"}
-    return {"window": {"samples": 2, "seconds": 1}, "topics": topics | rest}
+    return {"window": window, "topics": topics | rest}
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +119,9 @@ def test_shares_follow_topics_and_excess_sum_is_refused(gateway, topics, configu
     configured({"payments": 400_000, "orders": 200_000})
     assert thresholds(gateway) == shares({"payments": 400_000, "orders": 200_000}, six)
 
+    refused = gateway.metric("weir_config_reloads_total", result="failure")
     configured({"payments": 700_000, "orders": 400_000})
-    assert gateway.metric("weir_config_reloads_total", result="failure") == 1
+    assert gateway.metric("weir_config_reloads_total", result="failure") > refused
     assert "add up to 1100000, 100000 more than total.bytes.in.per.sec.threshold 1000000" in gateway.log()
     assert thresholds(gateway) == shares({"payments": 400_000, "orders": 200_000}, six)
 
@@ -191,7 +197,7 @@ def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics
         hot.keep_busy(hottest)
         due = int((time.monotonic() - began) * COLD_RECORDS) - sent
         for name in others:
-            cold.send(name, due)
+            cold.send(name, min(due, COLD_RECORDS // 2))  # after a stall, too, it stays within its share
         sent += due
         cold.flush()
     hot.flush()
@@ -210,7 +216,7 @@ def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics
         assert rows[name]["refused_bytes"] == {}
     assert_once_and_in_order(cluster, hottest, range(hot.sent[hottest]))
     lines = [event["msg"] for event in gateway.events() if hottest in event["msg"]]
-    assert 0 < len(lines) < rows[hottest]["throttled_total"] / 2
+    assert 0 < len(lines) <= 2 * (seconds // FOLD_SECONDS + 2)
     assert re.fullmatch(rf"topic {hottest}: 1 request of \d+ bytes not appended: quota \(\d+ of 200000 bytes/s\)", lines[0])
 
 
@@ -319,9 +325,10 @@ def produce(acks: int, topics: dict[str, bytes], correlation_id: int) -> bytes:
     )
 
 
-def test_rejection_without_acks_closes_the_connection(cluster, gateway, topics) -> None:
+def test_rejection_without_acks_closes_the_connection(cluster, gateway, topics, configured) -> None:
     topics("raw-hot", "raw-cold")
-    wait_until(lambda: thresholds(gateway) == shares({}, ["raw-hot", "raw-cold"]), "both thresholds are known")
+    configured(total=TOTAL // 20, window={"samples": 2, "seconds": 30})  # longer than this test
+    wait_until(lambda: set(thresholds(gateway).values()) == {TOTAL / 40}, "both thresholds are known")
     batch = records(900_000)
     with socket.create_connection(("127.0.0.1", gateway.ports[1]), timeout=TIMEOUT) as client:
         for correlation_id in range(4):

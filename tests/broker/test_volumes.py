@@ -186,6 +186,7 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
         assert message is not None
         assert message.error() is None
         consumer.close()
+        filling.rest_after = 0  # the disk stays empty
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap_servers})
         for name in (filled, other):
             records = TopicPartition(name, 0, end_offset(cluster.bootstrap_servers, name))

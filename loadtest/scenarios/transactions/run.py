@@ -29,9 +29,10 @@ from loadtest.scenarios.transactions.gateways import Gateways
 from loadtest.scenarios.transactions.history import FaultNote, Poll, Transaction, entry_of, write_history
 from loadtest.scenarios.transactions.recorder import Recorder
 from loadtest.testkit.gateway_process import GatewayProcess
-from loadtest.testkit.kafka import KafkaCluster, start_tool
+from loadtest.testkit.kafka import SHORT_SESSIONS, KafkaCluster, start_tool
 
 CLUSTER: Final = {
+    **SHORT_SESSIONS,
     # A coordinator looks for expired transactions this often; the default is 10 s.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }

@@ -1,6 +1,6 @@
 """Runs a real Apache Kafka on this machine: KRaft nodes and Kafka's Java tools, from the jars of `make setup`."""
 
-from loadtest.testkit.kafka.cluster import KafkaCluster
+from loadtest.testkit.kafka.cluster import SHORT_SESSIONS, KafkaCluster
 from loadtest.testkit.kafka.jars import JarsMissingError
 from loadtest.testkit.kafka.node import KafkaListener, KafkaNode, NodeError
 from loadtest.testkit.kafka.ports import free_port, free_port_range
@@ -10,6 +10,7 @@ from loadtest.testkit.kafka.small_volumes import CannotMountError, cluster_on_sm
 from loadtest.testkit.kafka.tools import Tool, ToolError, run_tool, start_tool
 
 __all__ = [
+    "SHORT_SESSIONS",
     "CannotMountError",
     "JarsMissingError",
     "KafkaCluster",
