@@ -129,10 +129,7 @@ class Poller:
 
 
 def make_poller() -> Poller | None:
-    """The poller of the running event loop; None without WEIR_OWN_TRANSPORTS=1, or if that loop is not uvloop on Linux.
-
-    A test with a killed broker failed once with it, for an unknown reason. Until that is found, it is an experiment.
-    """
-    if os.environ.get("WEIR_OWN_TRANSPORTS") != "1":
+    """The poller of the running event loop; None if that loop is not uvloop on Linux, or with WEIR_OWN_TRANSPORTS=0."""
+    if os.environ.get("WEIR_OWN_TRANSPORTS") == "0":
         return None
     return Poller() if hasattr(select, "epoll") and isinstance(asyncio.get_running_loop(), uvloop.Loop) else None

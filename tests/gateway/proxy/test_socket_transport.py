@@ -460,3 +460,15 @@ async def test_attempt_that_is_given_up_only_loses(side, full_server, end):
 
 async def test_only_uvloop_gets_a_poller():
     assert make_poller() is None
+
+
+def test_uvloops_transports_can_be_chosen(monkeypatch):
+    async def has_own():
+        poller = make_poller()
+        if poller is not None:
+            poller.close()
+        return poller is not None
+
+    assert uvloop.run(has_own())
+    monkeypatch.setenv("WEIR_OWN_TRANSPORTS", "0")
+    assert not uvloop.run(has_own())
