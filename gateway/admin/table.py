@@ -22,7 +22,7 @@ from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
 REFRESH_SECONDS = 1.0
 
 ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=15)
-"""Longer than the supervisor waits for a silent worker (`ASK_SECONDS`), whose absence its answer then tells."""
+"""Seconds for an answer. The supervisor waits for a silent worker before it answers (`ASK_SECONDS`), but not as long."""
 _PIPE_WIDTH = 180
 """Rich assumes 80 columns for a pipe, too few for the tables."""
 _BAR_WIDTH = 20

@@ -168,20 +168,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def outcomes(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Outcome, Outcome]]:
     """Each line of the script, with the outcomes of a broker and of Weir."""
-    direct = []
-    with closing(ConfigTool()) as tool:
+
+    def run(bootstrap_servers: str) -> Iterator[Outcome]:
         for line in SCRIPT:
-            direct.append(tool.run(cluster.bootstrap_servers, line))
-            if "--alter" in line:
+            yield tool.run(bootstrap_servers, line)
+            if "--alter" in line:  # through Weir, some of it is the broker's
                 wait_until_known(cluster.bootstrap_servers)
+
+    with closing(ConfigTool()) as tool:
+        direct = list(run(cluster.bootstrap_servers))
         forget(cluster.bootstrap_servers)
         wait_until_known(cluster.bootstrap_servers)
         with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, ADMIN) as gateway:
-            through = []
-            for line in SCRIPT:
-                through.append(tool.run(gateway.bootstrap_servers, line))
-                if "--alter" in line:  # some of it is the broker's
-                    wait_until_known(cluster.bootstrap_servers)
+            through = list(run(gateway.bootstrap_servers))
             forget(gateway.bootstrap_servers)
     return list(zip(SCRIPT, direct, through, strict=True))
 
