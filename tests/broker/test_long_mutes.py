@@ -109,7 +109,9 @@ def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], 
 
     produced = twice(deliver, accepted)
     with closing(Consumer(config | {"group.id": client_id, "enable.auto.commit": False})) as consumer:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
+        consumer.committed([partition], TIMEOUT)  # has a connection to the group's coordinator opened before the first record
+        consumer.assign([partition])
 
         def read(offset: int) -> None:
             message = consumer.poll(TIMEOUT)

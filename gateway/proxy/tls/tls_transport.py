@@ -31,9 +31,6 @@ _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 _FIRST: Final = _buffer[:READ_BYTES]
 _EMPTY: Final = _buffer[:0]
 
-_decrypted: Final = memoryview(bytearray(BUFFER_BYTES + RECORD_BYTES))
-"""The contents of the last read, and of a record that it completed. They are copied before the next read."""
-
 _SHAKING_HANDS: Final = 0
 _OPEN: Final = 1
 _CLOSING: Final = 2  # the transport below still sends; what it reads is dropped
@@ -76,8 +73,10 @@ class TlsTransport:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._read: Callable[[int, memoryview], int] = cast("Callable[[int, memoryview], int]", self._object.read)
-        self._write: Callable[[Data], int] = self._object.write
+        # `SSLObject` only passes its calls on to this object. Each would cost one more frame of Python.
+        inner = getattr(self._object, "_sslobj", self._object)
+        self._read: Callable[[int], bytes] = inner.read
+        self._write: Callable[[Data], int] = inner.write
         self._state = _SHAKING_HANDS
         self._reading = True
         self._full = False
@@ -101,8 +100,6 @@ class TlsTransport:
         self._full = count >= READ_BYTES
         if self._state == _OPEN and self._reading:
             self._decrypt(_buffer[:count])
-            while self._has_unread_records():  # more than fit into one buffer
-                self._decrypt(_EMPTY)
         elif self._state == _OPEN:
             self._incoming.write(_buffer[:count])
         elif self._state == _SHAKING_HANDS:
@@ -176,21 +173,15 @@ class TlsTransport:
 
     def _decrypt(self, encrypted: memoryview) -> None:
         """Pass on the contents of the whole records that have come, `encrypted` included."""
-        incoming, size, given, count, ended = self._incoming, len(encrypted), 0, 0, False
+        records: list[bytes] = []
         try:
-            while not ended:
-                if given < size:
-                    incoming.write(encrypted if size <= READ_BYTES else encrypted[given : given + READ_BYTES])
-                    given += READ_BYTES
-                count, ended = self._read_records(count)
-                if given >= size:
-                    break
+            ended = self._read_records(encrypted, records)
         except ssl.SSLError as error:
             self._fail(error)
             return
         endless = self._outgoing.pending > self._max_replies
-        if count:
-            self._received(bytes(_decrypted[:count]))
+        if records:
+            self._received(records[0] if len(records) == 1 else b"".join(records))
         if self._state == _OPEN:
             if ended:
                 self._client_ended()
@@ -203,22 +194,24 @@ class TlsTransport:
             self._notify_of_close()
             self._close_below()
 
-    def _read_records(self, count: int) -> tuple[int, bool]:
-        """Add the contents of whole records to the first `count` bytes of `_decrypted`. True if the client has ended."""
-        incoming, pending, read = self._incoming, self._object.pending, self._read
-        try:
-            while count <= BUFFER_BYTES:
-                size = read(RECORD_BYTES, _decrypted[count:])
-                if not size:
-                    return count, True
-                count += size
-                if not incoming.pending and not pending():
-                    break
-        except ssl.SSLWantReadError:  # for the rest of a record: OpenSSL has taken the first part from `incoming`
-            pass
-        except ssl.SSLZeroReturnError:  # raised in place of a read of 0 bytes if our close_notify is sent
-            return count, True
-        return count, False
+    def _read_records(self, encrypted: memoryview, records: list[bytes]) -> bool:
+        """Append the contents of the whole records. True if the client has ended."""
+        incoming, read, size, given = self._incoming, self._read, len(encrypted), 0
+        while True:
+            incoming.write(encrypted if size <= READ_BYTES else encrypted[given : given + READ_BYTES])
+            given += READ_BYTES
+            try:
+                while incoming.pending:  # OpenSSL takes one record at a time from it
+                    record = read(RECORD_BYTES)
+                    if not record:
+                        return True
+                    records.append(record)
+            except ssl.SSLWantReadError:  # for the rest of a record: OpenSSL has taken the first part from `incoming`
+                pass
+            except ssl.SSLZeroReturnError:  # raised in place of a read of 0 bytes if our close_notify is sent
+                return True
+            if given >= size:
+                return False
 
     def pause_reading(self) -> None:
         self._reading = False
@@ -234,13 +227,10 @@ class TlsTransport:
 
     def _read_on(self) -> None:
         """Pass on what had come while the session did not read."""
-        while self._has_unread_records():
+        if self._incoming.pending and self._state == _OPEN and self._reading:
             self._decrypt(_EMPTY)
         if self._below is not None and self._state == _OPEN and self._reading:
             self._below.resume_reading()
-
-    def _has_unread_records(self) -> bool:
-        return self._state == _OPEN and self._reading and self._incoming.pending > 0
 
     def get_read_buffer_size(self) -> int:
         """The bytes that have come and are not decrypted."""
@@ -275,8 +265,9 @@ class TlsTransport:
         self._flush()
 
     def _flush(self) -> None:
-        if self._below is not None and self._outgoing.pending:
-            self._below.write(self._outgoing.read())
+        encrypted = self._outgoing.read()
+        if encrypted and self._below is not None:
+            self._below.write(encrypted)
 
     def write_eof(self) -> None:
         """Send close_notify after the bytes that are written. Reading goes on.
@@ -285,7 +276,7 @@ class TlsTransport:
         """
         if self._state != _OPEN or self._write_ended:
             return
-        while self._state == _OPEN and self._incoming.pending:  # OpenSSL takes requests after its close_notify for an error
+        if self._state == _OPEN and self._incoming.pending:  # OpenSSL takes requests after its close_notify for an error
             self._decrypt(_EMPTY)
         self._notify_of_close()
         self._write_ended = True
