@@ -75,7 +75,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--baseline", type=Path, help="checkout of another commit to compare with, as weir-before")
     parser.add_argument(
-        "--out", type=Path, help="folder for DATE-bench.md (a full run: loadtest/results); the samples go to .run"
+        "--out", type=Path, help="folder for DATE-bench[-MODE].md (a full run: loadtest/results); the samples go to .run"
     )
     options = parser.parse_args()
     try:
@@ -139,9 +139,9 @@ def main() -> int:
     for name, why in measured.absent.items():
         console.print(f"{name}: {why}", markup=False)
     if options.out is not None:
-        kind = "-tls" if options.tls else "-null-broker" if options.null_broker else ""
         text = report.markdown(measured, grids, rounds, _TURN, _today())
-        _write(console, options.out, f"bench{kind}", text, report.raw(measured))
+        kinds = [kind for kind in ("tls", "null-broker", "connect", "reads") if getattr(options, kind.replace("-", "_"))]
+        _write(console, options.out, "-".join(["bench", *kinds]), text, report.raw(measured))
     return 0
 
 
