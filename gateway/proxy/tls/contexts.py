@@ -51,13 +51,14 @@ class ClientTls:
 
 
 class ServerObject(ssl.SSLObject):
-    """A client's connection. Keeps the requested server name (SNI)."""
+    """A client's connection. Keeps the requested server name (SNI) if the listener chooses by it."""
 
     server_name: str | None = None
 
 
 def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | None = None) -> ssl.SSLContext:
-    """A listener's context. `known_name` accepts or refuses a server name (SNI); None accepts all, and none at all.
+    """A listener's context. `known_name` accepts or refuses a server name (SNI), and None stands for no name. Without it,
+    names are not looked at.
 
     Raises `OSError`, including `ssl.SSLError`, if the files can't be used.
     """
@@ -69,12 +70,14 @@ def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | No
     if tls.client_ca is not None:
         context.load_verify_locations(tls.client_ca)
     context.verify_mode = _CLIENT_AUTH[tls.client_auth]
+    if known_name is None:
+        return context  # with the callback below, Python prints a traceback for each name that is not ASCII
 
     def on_server_name(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
         asked = None if name is None else name.rstrip(".").lower()
         if isinstance(connection, ServerObject):
             connection.server_name = asked
-        if known_name is not None and not known_name(asked):
+        if not known_name(asked):
             return int(ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME)
         return None
 

@@ -145,7 +145,7 @@ def _cause(error: ssl.SSLError, connection: object) -> Cause:
         return cause_of(error, "the client's")
     name = connection.server_name if isinstance(connection, ServerObject) else None
     if name is None:
-        return Cause("server_name", "the client sent no server name (SNI), which selects the broker: "
+        return Cause("server_name", "the client sent no valid server name (SNI), which selects the broker: "
                      "the client must connect to a host name, not to an IP address")  # fmt: skip
     return Cause("server_name", f"the client asked for {name!r} (SNI), but no broker has that name")
 

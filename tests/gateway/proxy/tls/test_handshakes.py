@@ -77,7 +77,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 async def test_handshake_reports_server_name_and_certificate(authority: Authority) -> None:
-    port = Port(authority, client_auth="required")
+    port = Port(authority, client_auth="required", names={"localhost"})
     mine = authority.issue("me")
     tls = ssl.create_default_context(cafile=authority.cert)
     tls.load_cert_chain(mine.cert, mine.key)
@@ -174,7 +174,7 @@ async def test_plaintext_is_recognized(authority: Authority) -> None:
     ("asked", "words"),
     [
         ("Other.Example.COM", "the client asked for 'other.example.com' (SNI), but no broker has that name"),
-        (None, "the client sent no server name (SNI), which selects the broker"),
+        (None, "the client sent no valid server name (SNI), which selects the broker"),
     ],
 )
 async def test_refused_server_name_is_named(

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from gateway.proxy.tls import tls_transport as module
 from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
-from gateway.proxy.tls.tls_transport import BUFFER_BYTES, MAX_REPLY_BYTES, READ_BYTES, TlsTransport
+from gateway.proxy.tls.tls_transport import (
+    BUFFER_BYTES,
+    LEAN_BYTES,
+    MAX_REPLY_BYTES,
+    MAX_SURPLUS_BYTES,
+    READ_BYTES,
+    RECORD_BYTES,
+    TlsTransport,
+)
 from loadtest.testkit.certificates import LOOPBACK, Authority
 
 LARGE = bytes(range(256)) * 1_200
@@ -122,13 +130,16 @@ class Session(asyncio.Protocol):
 
 
 class Connection:
-    def __init__(self, authority, **client):
+    def __init__(self, authority, *, mine=None, **client):
+        """`mine` is the client's certificate."""
         files = authority.issue("server", LOOPBACK)
-        server = server_context(ServerTls(files.cert, files.key, None, "none", "1.2"))
+        authenticated = (None, "none") if mine is None else (authority.cert, "required")
+        server = server_context(ServerTls(files.cert, files.key, *authenticated, "1.2"))
         self.session, self.below = Session(), Below()
         self.transport = TlsTransport(server, self.session)
         self.transport.connection_made(self.below)
-        context = client_context(ClientTls(authority.cert, None, None, verify_hostname=True, min_version="1.2"))
+        pair = (None, None) if mine is None else (mine.cert, mine.key)
+        context = client_context(ClientTls(authority.cert, *pair, verify_hostname=True, min_version="1.2"))
         for name, value in client.items():
             setattr(context, name, value)
         self.client = Client(context)
@@ -245,6 +256,19 @@ def test_end_of_the_client_closes_the_connection(made):
     assert made.session.seen[2:] == ["eof_received", "connection_lost"]
 
 
+async def test_end_of_a_paused_client_waits_for_the_rest_of_its_bytes(made):
+    """Else the session would drop the requests that it holds during a mute: acks=0 producers close without waiting."""
+    made.session.pause = True
+    made.give(made.client.encrypted(b"held") + made.client.step(made.client.tls.unwrap))
+    assert made.session.received == b"held"
+    assert made.session.seen[2:] == []
+    assert made.below.closed is None
+    made.transport.resume_reading()
+    await asyncio.sleep(0)  # the next turn of the event loop
+    assert made.session.seen[2:] == ["eof_received"]
+    assert made.below.closed == "closed"
+
+
 def test_end_without_close_notify_closes_the_connection(made):
     assert not made.transport.eof_received()
     assert made.session.seen[2:] == ["eof_received"]
@@ -321,6 +345,14 @@ def test_damaged_record_ends_the_connection_with_an_alert(made):
     assert str(made.session.error).startswith("its TLS is invalid: [SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC]")
 
 
+def test_records_before_a_damaged_one_are_passed_on(made):
+    good, damaged = made.client.encrypted(b"good"), bytearray(made.client.encrypted(b"bad"))
+    damaged[-1] ^= 1
+    made.give(good + damaged)
+    assert made.session.received == b"good"
+    assert made.below.closed == "closed"
+
+
 def test_failed_handshake_sends_an_alert(authority):
     made = Connection(authority, maximum_version=ssl.TLSVersion.TLSv1_2)
     made.client.tls.context.set_ciphers("PSK-AES128-CBC-SHA:ECDHE-ECDSA-AES128-SHA")
@@ -337,12 +369,49 @@ def test_failed_handshake_sends_an_alert(authority):
 
 def test_endless_replies_of_openssl_end_the_connection(made):
     """A client may ask for new keys again and again, and neither send a request nor read."""
-    made.transport._outgoing.write(bytes(MAX_REPLY_BYTES))  # in place of OpenSSL's replies: Python can't ask for new keys
+    made.transport._outgoing.write(bytes(MAX_REPLY_BYTES + 1))  # in place of OpenSSL's replies: Python can't ask for new keys
     made.give(made.client.encrypted(b"request"))
     assert made.session.received == b"request"
     assert made.below.closed == "closed"
     made.transport.connection_lost(None)
     assert made.session.error.reason == "tls"
+
+
+def test_tickets_with_a_large_certificate_do_not_count_as_replies(authority):
+    names = [f"host-{number:05}.some-department.example.com" for number in range(200)]
+    made = Connection(authority, mine=authority.issue("client", names)).shake_hands()
+    assert made.transport._outgoing.pending > MAX_REPLY_BYTES
+    made.give(made.client.encrypted(b"request"))
+    assert made.session.received == b"request"
+    assert made.below.closed is None
+
+
+def test_bytes_without_content_end_the_connection(made):
+    """OpenSSL needs long for changes of keys, and answers only some of them."""
+    made.transport._surplus = MAX_SURPLUS_BYTES  # in place of those changes: Python can't make them
+    made.give(made.client.encrypted(b"request")[:10])
+    assert made.below.closed == "closed"
+
+
+def test_little_content_makes_the_next_read_small(made):
+    record = made.client.encrypted(bytes(RECORD_BYTES))
+    sizes = [len(made.transport.get_buffer(-1))]
+    for _ in range(3):
+        record = made.give(record[:LEAN_BYTES]) + record[LEAN_BYTES:]
+        sizes.append(len(made.transport.get_buffer(-1)))
+    assert sizes == [LEAN_BYTES, LEAN_BYTES, LEAN_BYTES, READ_BYTES]
+    assert made.session.received == bytes(RECORD_BYTES)
+
+
+def test_small_records_leave_reads_large(made):
+    made.give(made.client.encrypted(b"heartbeat of a consumer's group"))
+    assert len(made.transport.get_buffer(-1)) == READ_BYTES
+
+
+def test_records_of_one_byte_are_read(made):
+    for _ in range(MAX_SURPLUS_BYTES // 16):
+        made.give(made.client.encrypted(b"x"))
+    assert len(made.session.received) == MAX_SURPLUS_BYTES // 16
 
 
 def test_refused_renegotiation_ends_the_connection(authority):
