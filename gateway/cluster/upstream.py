@@ -1,6 +1,7 @@
 """Connections to brokers, for clients and for Weir itself. Only Weir's own connections use `upstream.sasl`."""
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections import Counter
@@ -32,6 +33,9 @@ RESOLVED_SECONDS = 10.0
 """The time for which new connections use the IP address that a broker's name had."""
 
 _SHUTDOWN_SECONDS = 5.0
+
+_OWN_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of this machine, which say nothing of the broker."""
 
 
 def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
@@ -125,8 +129,9 @@ class Upstream:
             return None
         try:
             transport = dial(self.poller, resolved[0], protocol)
-        except OSError:
-            del self._resolved[address]
+        except OSError as error:
+            if error.errno not in _OWN_ERRORS:
+                del self._resolved[address]
             return None
         if transport.connecting:
             self._attempts[transport] = address, clock.monotonic() + ANYONE_SECONDS
@@ -151,8 +156,9 @@ class Upstream:
             dial = asyncio.get_running_loop().create_connection(protocol, *address, ssl=context, ssl_shutdown_timeout=shutdown)
             transport, _ = await self._deadlines.keep(dial, seconds)
         except OSError as error:  # a TimeoutError is one
-            self._failed[address] = clock.monotonic()
-            self._resolved.pop(address, None)
+            if error.errno not in _OWN_ERRORS:
+                self._failed[address] = clock.monotonic()
+                self._resolved.pop(address, None)
             raise OSError(problem_of(error, round(seconds, 1))) from error
         except (ValueError, OverflowError, TypeError) as error:  # an invalid host or port
             raise OSError(f"{address[0]!r}:{address[1]} is not an address: {error}") from error

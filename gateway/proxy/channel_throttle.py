@@ -228,6 +228,7 @@ class ChannelThrottle:
     def abandon(self) -> None:
         """Stop counting the connection as muted, as it is gone."""
         self._entry = None  # the handler of an unanswered Produce refers to this throttle: a cycle for the garbage collector
+        self._bucket = None
         if self.active:
             self.active = False
             self._counters.muted -= 1

@@ -41,7 +41,7 @@ class Session(BrokerSession):
 
     def __init__(self, host: SessionHost, slot: Slot, address: Address) -> None:
         self._host = host
-        self._slot = slot
+        self._slot: Slot | None = slot  # until the session is over
         self._core = core = SessionCore(self, host.context, slot)
         self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
@@ -132,11 +132,27 @@ class Session(BrokerSession):
         if self._broker is not None:
             self._broker.close()
         self._core.close(monotonic())
-        self._host.sessions.remove(self)
-        self._slot.release()
         self._client = self._undecrypted = None
+        if not self._owes_bytes:
+            self._leave()
         if self._broker is None and self._dialing is None:
             self._let_go_of_core()
+
+    @property
+    def _owes_bytes(self) -> bool:
+        """True if the broker has yet to get bytes of the client, which is gone.
+
+        The session then counts on: for the limits on its client, for a drain, and for the end of idle sessions.
+        """
+        if self._dialing is not None:
+            return self._requests.wants_no_answers
+        return self._broker is not None and self._broker.get_write_buffer_size() > 0
+
+    def _leave(self) -> None:
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            self._host.sessions.remove(self)
+            slot.release()
 
     # The broker's connection.
 
@@ -343,6 +359,7 @@ class Session(BrokerSession):
 
     def _let_go_of_core(self) -> None:
         """Break the cycle of references after the last event, so that the garbage collector has no work with this session."""
+        self._leave()
         self._draining = None
         del self._core, self._requests
 

@@ -1,6 +1,8 @@
 """The broker for a client's first connection."""
 
 import asyncio
+import os
+import resource
 import socket
 from collections import Counter
 from contextlib import ExitStack, closing
@@ -187,6 +189,21 @@ async def test_address_that_failed_is_tried_at_once_later(listening, poller):
         assert transport.get_extra_info("socket").getpeername() == address
         transport.abort()
         await protocol.lost
+
+
+async def test_lack_of_descriptors_is_no_failure_of_the_broker(listening, poller):
+    upstream = upstream_of(listening, poller=poller)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        assert not await at_once(upstream)
+        with pytest.raises(OSError, match="Too many open files"):
+            await upstream.dial_anyone(asyncio.Protocol)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert await at_once(upstream)
 
 
 async def test_silent_address_is_given_up_by_a_tick(silent, poller):

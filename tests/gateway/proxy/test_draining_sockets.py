@@ -183,6 +183,21 @@ async def begin(place, *frames):
     return client, to_gateway, broker, to_client, await place.session()
 
 
+async def leave_bytes_behind(place):
+    """A client that has gone, while its broker reads nothing. Returns the broker's end, the bytes for it, and the session."""
+    _, to_gateway, broker, _, session = await begin(place, m.heartbeat(1))
+    body = m.heartbeat(2)[4:] + bytes(30_000)
+    request, sent = len(body).to_bytes(4) + body, 0
+    while not session._broker.get_write_buffer_size():
+        to_gateway.write(request)
+        await to_gateway.drain()
+        sent += 1
+        await asyncio.sleep(0)
+    to_gateway.close()
+    await until(lambda: session._client is None)
+    return broker, sent * request, session
+
+
 async def over(place, writer):
     """The client sees the end of the stream and closes, so the session ends as well."""
     writer.close()
@@ -418,3 +433,20 @@ def test_damaged_tls_record_is_counted_and_logged(tmp_path, caplog, own):
     uvloop.run(scenario())
     (line,) = (record.getMessage() for record in caplog.records if getattr(record, "reason", "") == "tls")
     assert "the client broke the protocol: its TLS is invalid" in line
+
+
+@on_uvloop
+async def test_session_counts_until_its_broker_has_the_bytes_of_a_client_that_has_gone(place):
+    """A drain waits for them, and the limits on connections bound them."""
+    broker, sent, _ = await leave_bytes_behind(place)
+    assert len(place.sessions) == 1
+    assert await broker.read() == sent
+    await place.sessions.wait_empty()
+
+
+@on_uvloop
+async def test_broker_that_never_takes_the_bytes_of_a_client_that_has_gone_is_cut_off_as_idle(place):
+    _, _, session = await leave_bytes_behind(place)
+    place.sessions.reconsider()
+    place.sessions.close_idle(session.last_active + 1_000)
+    await place.sessions.wait_empty()
