@@ -91,10 +91,12 @@ async def test_bytes_without_acks_survive_client_and_attempt(place):
     async with connecting(place, m.produce(1, acks=0)):
         session = await place.session()
         place.sessions.close_idle(session.last_active + 1_000)
-        await place.sessions.wait_empty()
+        await until(lambda: session._client is None)
+        assert len(place.sessions) == 1
         place.attempts[0].fail(TimeoutError())
         broker, _ = await place.broker()
         assert await broker.read() == m.produce(1, acks=0)
+        await place.sessions.wait_empty()
         await until(lambda: not hasattr(session, "_core"))
 
 
