@@ -16,8 +16,8 @@ BUFFER_BYTES: Final = 250 * 1024
 """The most bytes of a read after one that was full."""
 
 LEAN_BYTES: Final = 8 * 1024
-"""The most bytes of a read after one whose records had little content, and of the first one. A change of keys takes OpenSSL up
-to 45 us for 27 bytes, so 64 KiB of them would delay all other clients for 50 to 110 ms."""
+"""The most bytes of a read after one whose records had little content, and of the first one. A change of keys has 27
+bytes and takes OpenSSL up to 45 us. A read of 64 KiB with nothing else would delay all clients for 50 to 110 ms."""
 
 SHUTDOWN_SECONDS: float = 5.0
 """The time for a client to close its side after the gateway has."""

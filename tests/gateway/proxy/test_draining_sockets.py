@@ -436,7 +436,7 @@ def test_damaged_tls_record_is_counted_and_logged(tmp_path, caplog, own):
 
 
 @on_uvloop
-async def test_session_counts_until_its_broker_has_the_bytes_of_a_client_that_has_gone(place):
+async def test_session_counts_until_its_broker_has_all_bytes(place):
     """A drain waits for them, and the limits on connections bound them."""
     broker, sent, _ = await leave_bytes_behind(place)
     assert len(place.sessions) == 1
@@ -445,7 +445,7 @@ async def test_session_counts_until_its_broker_has_the_bytes_of_a_client_that_ha
 
 
 @on_uvloop
-async def test_broker_that_never_takes_the_bytes_of_a_client_that_has_gone_is_cut_off_as_idle(place):
+async def test_broker_that_takes_no_bytes_is_cut_off_as_idle(place):
     _, _, session = await leave_bytes_behind(place)
     place.sessions.reconsider()
     place.sessions.close_idle(session.last_active + 1_000)

@@ -377,7 +377,7 @@ def test_endless_replies_of_openssl_end_the_connection(made):
     assert made.session.error.reason == "tls"
 
 
-def test_tickets_with_a_large_certificate_do_not_count_as_replies(authority):
+def test_tickets_with_a_large_certificate_are_no_replies(authority):
     names = [f"host-{number:05}.some-department.example.com" for number in range(200)]
     made = Connection(authority, mine=authority.issue("client", names)).shake_hands()
     assert made.transport._outgoing.pending > MAX_REPLY_BYTES
