@@ -41,7 +41,7 @@ class Session(BrokerSession):
 
     def __init__(self, host: SessionHost, slot: Slot, address: Address) -> None:
         self._host = host
-        self._slot: Slot | None = slot  # until the session is over
+        self._slot: Slot | None = slot  # None once the session has left `Sessions`
         self._core = core = SessionCore(self, host.context, slot)
         self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
@@ -140,9 +140,9 @@ class Session(BrokerSession):
 
     @property
     def _owes_bytes(self) -> bool:
-        """True if the broker has yet to get bytes of the client, which is gone.
+        """True while Weir still holds bytes for the broker after the client has gone.
 
-        The session then counts on: for the limits on its client, for a drain, and for the end of idle sessions.
+        Such a session stays in `Sessions`: connection limits count it, a drain waits for it, and the idle limit ends it.
         """
         if self._dialing is not None:
             return self._requests.wants_no_answers

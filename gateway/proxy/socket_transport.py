@@ -151,7 +151,7 @@ class SocketTransport(PolledSocket):
             self._reads = 0
             try:
                 self._poller.watch(self, events)
-            except (OSError, ValueError) as error:  # a protocol expects no error of these methods, also if the poller is closed
+            except (OSError, ValueError) as error:  # a protocol expects no error here; ValueError: the poller is closed
                 self.fail(error)
 
     def ready(self, events: int) -> None:

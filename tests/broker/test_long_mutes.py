@@ -110,7 +110,7 @@ def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], 
     produced = twice(deliver, accepted)
     with closing(Consumer(config | {"group.id": client_id, "enable.auto.commit": False})) as consumer:
         partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        consumer.committed([partition], TIMEOUT)  # has a connection to the group's coordinator opened before the first record
+        consumer.committed([partition], TIMEOUT)  # librdkafka connects to the coordinator now, not between two records
         consumer.assign([partition])
 
         def read(offset: int) -> None:

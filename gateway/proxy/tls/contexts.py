@@ -51,14 +51,14 @@ class ClientTls:
 
 
 class ServerObject(ssl.SSLObject):
-    """A client's connection. Keeps the requested server name (SNI) if the listener chooses by it."""
+    """A client's connection. With `sni` on the listener, it keeps the server name that the client asked for."""
 
     server_name: str | None = None
 
 
 def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | None = None) -> ssl.SSLContext:
-    """A listener's context. `known_name` accepts or refuses a server name (SNI), and None stands for no name. Without it,
-    names are not looked at.
+    """A listener's context. `known_name` accepts or refuses a server name (SNI); a client without one counts as None.
+    Without `known_name`, the listener ignores server names.
 
     Raises `OSError`, including `ssl.SSLError`, if the files can't be used.
     """
@@ -71,7 +71,7 @@ def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | No
         context.load_verify_locations(tls.client_ca)
     context.verify_mode = _CLIENT_AUTH[tls.client_auth]
     if known_name is None:
-        return context  # with the callback below, Python prints a traceback for each name that is not ASCII
+        return context  # the callback below would have Python print a traceback for each name that is not ASCII
 
     def on_server_name(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
         asked = None if name is None else name.rstrip(".").lower()

@@ -16,8 +16,8 @@ BUFFER_BYTES: Final = 250 * 1024
 """The most bytes of a read after one that was full."""
 
 LEAN_BYTES: Final = 8 * 1024
-"""The most bytes of a read after one whose records had little content, and of the first one. A change of keys has 27
-bytes and takes OpenSSL up to 45 us. A read of 64 KiB with nothing else would delay all clients for 50 to 110 ms."""
+"""The most bytes of the first read, and of a read after one with little content. A key update has 27 bytes and takes OpenSSL
+up to 45 us. A read of 64 KiB with nothing else would delay all clients for 50 to 110 ms."""
 
 SHUTDOWN_SECONDS: float = 5.0
 """The time for a client to close its side after the gateway has."""
@@ -27,7 +27,7 @@ MAX_REPLY_BYTES: Final = 16 * 1024
 could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes to refuse a renegotiation."""
 
 MAX_SURPLUS_BYTES: Final = 64 * 1024
-"""The limit on a client's bytes beyond `BYTES_PER_CONTENT` times its content. A request of any size stays far below."""
+"""The limit on the bytes that a client sends beyond `BYTES_PER_CONTENT` for each byte of content. Requests stay far below."""
 
 BYTES_PER_CONTENT: Final = 32
 """More than the 23 bytes of a record with one byte of content."""
@@ -84,7 +84,7 @@ class TlsTransport:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        # `SSLObject` only passes its calls on to this object. Each would cost one more frame of Python.
+        # `SSLObject` passes each call on to this object, which costs a frame of Python.
         inner = getattr(self._object, "_sslobj", self._object)
         self._read: Callable[[int], bytes] = inner.read
         self._write: Callable[[Data], int] = inner.write
@@ -92,7 +92,7 @@ class TlsTransport:
         self._reading = True
         self._room = _LEAN  # for the next read
         self._surplus = 0
-        self._ended = False  # the client has sent close_notify, and the session has yet to read what came before
+        self._ended = False  # the client has sent close_notify
         self._max_replies = 0
         self._write_ended = False
         self._timer: asyncio.TimerHandle | None = None
@@ -171,7 +171,7 @@ class TlsTransport:
             return
         # After a handshake of TLS 1.3 only session tickets wait. They go out with the first response.
         if self._object.version() == "TLSv1.3":
-            self._max_replies = self._outgoing.pending + MAX_REPLY_BYTES  # a ticket has the client's certificate
+            self._max_replies = self._outgoing.pending + MAX_REPLY_BYTES  # tickets contain the client's certificate
         else:
             self._flush()
         if handshake is not None:
@@ -204,7 +204,7 @@ class TlsTransport:
                 self._ended = True
                 self._end_where_read()
             elif endless:
-                self._fail("it changes its keys, or asks for new ones or for handshakes, again and again")
+                self._fail("it updates its keys or asks for handshakes again and again")
 
     def _weigh(self, size: int, content: int) -> None:
         """Choose the size of the next read after `size` bytes with `content` bytes in their records."""
@@ -215,7 +215,10 @@ class TlsTransport:
             self._room = _buffer if size >= READ_BYTES else _FIRST
 
     def _end_where_read(self) -> None:
-        """Follow the client's end, unless the session has yet to read: TCP's end also waits behind the bytes before it."""
+        """Close the connection if the client has ended it and the session reads.
+
+        A paused session still holds requests that came before. TCP's FIN waits behind them in the same way.
+        """
         if self._ended and self._reading and self._state == _OPEN:
             self._client_ended()
 
@@ -308,7 +311,7 @@ class TlsTransport:
         """
         if self._state != _OPEN or self._write_ended:
             return
-        if self._state == _OPEN and self._incoming.pending:  # OpenSSL takes requests after its close_notify for an error
+        if self._incoming.pending:  # OpenSSL takes requests after its close_notify for an error
             self._decrypt(_EMPTY)
         self._notify_of_close()
         self._write_ended = True

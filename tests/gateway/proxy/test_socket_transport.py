@@ -458,6 +458,16 @@ async def test_attempt_that_is_given_up_only_loses(side, full_server, end):
     assert transport.get_extra_info("socket").fileno() == -1
 
 
+async def test_closed_poller_ends_a_transport_with_bytes_to_send(side):
+    protocol = Calls()
+    transport, _ = side.pair(protocol)
+    transport.write(LARGE)
+    side.poller.close()
+    transport.close()
+    await protocol.ended.wait()
+    assert isinstance(protocol.error, ValueError)
+
+
 async def test_only_uvloop_gets_a_poller():
     assert make_poller() is None
 

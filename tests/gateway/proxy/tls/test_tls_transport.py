@@ -353,6 +353,16 @@ def test_records_before_a_damaged_one_are_passed_on(made):
     assert made.below.closed == "closed"
 
 
+def test_server_name_that_is_not_ascii_is_ignored(authority):
+    """Python would print a traceback for it, which fails this test as a warning."""
+    made = Connection(authority)
+    hello = made.client.step(made.client.tls.do_handshake)
+    assert b"localhost" in hello
+    made.give(hello.replace(b"localhost", b"localhos\xff"))
+    assert made.session.seen == []
+    assert made.below.sent
+
+
 def test_failed_handshake_sends_an_alert(authority):
     made = Connection(authority, maximum_version=ssl.TLSVersion.TLSv1_2)
     made.client.tls.context.set_ciphers("PSK-AES128-CBC-SHA:ECDHE-ECDSA-AES128-SHA")
