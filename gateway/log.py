@@ -13,6 +13,8 @@ from gateway import clock
 
 LogFormat = Literal["json", "text"]
 
+_log = logging.getLogger("weir.log")
+
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every log record. All others are from `extra`."""
 
@@ -141,6 +143,17 @@ class OfWorker(logging.Filter):
         return True
 
 
+def _log_unraisable(raised: "sys.UnraisableHookArgs") -> None:
+    """Log an error of a callback or a destructor, with its traceback.
+
+    A server name that is not ASCII comes without one, as `bytes`. Any client can send it, and Python's ssl module refuses it.
+    """
+    kind, error = raised.exc_type, raised.exc_value
+    traceback = None if error is None or isinstance(raised.object, bytes) else (kind, error, raised.exc_traceback)
+    message = f"{raised.err_msg or 'an error was ignored'}: {kind.__name__}: {error}"
+    _log.warning("%s", message, exc_info=traceback, extra={"reason": f"ignored {kind.__name__}"})
+
+
 def configure_logging(
     log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None, worker: int | None = None
 ) -> None:
@@ -151,6 +164,7 @@ def configure_logging(
         handler.addFilter(OfWorker(worker))
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.captureWarnings(capture=True)
+    sys.unraisablehook = _log_unraisable
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # watchfiles logs every change in the config file's directory, also of other files.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import ssl
+import sys
 from collections.abc import Iterator
 
 import aiokafka.client
@@ -15,8 +17,9 @@ from gateway.log import LogFormat, OncePerPeer, configure_logging, iso
 def root() -> Iterator[None]:
     """Restore the root logger after the test."""
     logger = logging.getLogger()
-    handlers, level = logger.handlers[:], logger.level
+    handlers, level, hook = logger.handlers[:], logger.level, sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     for handler in logger.handlers[:]:
         logger.removeHandler(handler)
     for handler in handlers:
@@ -70,6 +73,34 @@ def test_exception_is_a_field(stream: io.StringIO) -> None:
     (line,) = lines(stream)
     assert line["level"] == "error"
     assert line["error"].startswith("Traceback")
+
+
+class Broken:
+    def __del__(self) -> None:
+        raise ValueError("in a destructor")
+
+
+def test_error_of_a_destructor_is_logged_with_its_traceback(stream: io.StringIO) -> None:
+    configured(stream, "json")
+    Broken()
+    (line,) = lines(stream)
+    assert (line["level"], line["reason"]) == ("warning", "ignored ValueError")
+    assert line["msg"].endswith("ValueError: in a destructor")
+    assert line["error"].startswith("Traceback")
+
+
+def test_server_name_that_is_not_ascii_leaves_no_traceback(stream: io.StringIO) -> None:
+    configured(stream, "text")
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server.sni_callback = lambda *_: None
+    hello, answer = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.wrap_bio(answer, hello, server_hostname="localhost").do_handshake()
+    answer.write(hello.read().replace(b"localhost", b"localhos\xff"))
+    with pytest.raises(ssl.SSLError, match="CALLBACK_FAILED"):
+        server.wrap_bio(answer, hello, server_side=True).do_handshake()
+    (line,) = stream.getvalue().splitlines()
+    assert "UnicodeDecodeError: 'ascii' codec can't decode byte 0xff" in line
 
 
 def test_text_format_shows_a_traceback(stream: io.StringIO) -> None:

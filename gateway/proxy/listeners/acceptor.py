@@ -24,6 +24,9 @@ from gateway.proxy.tls.tls_transport import TlsTransport
 from gateway.proxy.wire import Slot
 from gateway.quotas.entity import BOOTSTRAP
 
+BACKLOG = 1_024
+"""The most connections in the kernel's queue of a listening socket. Linux keeps one more."""
+
 ACCEPTS_PER_WAKE = 32
 """The limit on accepted connections before the event loop serves open connections again; about 1 ms of work."""
 
@@ -109,8 +112,9 @@ class Acceptor:
         if self._bound.fileno() < 0:
             return
         self._stop_reading()
-        while self._accept_one():
-            pass
+        for _ in range(len(self._introduced) + BACKLOG + 1):  # a flood of clients might fill the queue for ever
+            if not self._accept_one():
+                break
         self._loop.remove_reader(self._bound.fileno())  # a pause goes on, for connections that are introduced by then
         self._bound.close()
 

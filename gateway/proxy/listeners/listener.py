@@ -18,7 +18,7 @@ from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.proxy.listeners.acceptor import Acceptor, Admission, Serve
+from gateway.proxy.listeners.acceptor import BACKLOG, Acceptor, Admission, Serve
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
@@ -28,8 +28,6 @@ from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.entity import BOOTSTRAP
 from protocol.bodies.addresses import Translate
-
-BACKLOG = 1024
 
 _log = logging.getLogger("weir.cluster")
 

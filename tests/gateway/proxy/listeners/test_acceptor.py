@@ -53,6 +53,26 @@ async def test_finishing_acceptor_serves_kernel_queue(house):
     assert await asyncio.gather(*(ask(client) for client in clients)) == [b"hello"] * len(clients)
 
 
+async def test_flood_of_connections_does_not_keep_finish_from_its_end(bound, house):
+    class Flooded:
+        """A listening socket whose clients connect, and disconnect before their accept, faster than they are accepted."""
+
+        def fileno(self):
+            return bound.fileno()
+
+        def getsockname(self):
+            return bound.getsockname()
+
+        def accept(self):
+            raise ConnectionAbortedError(errno.ECONNABORTED, "Software caused connection abort")
+
+        def close(self):
+            bound.close()
+
+    house(Flooded(), start=False).acceptor.finish()
+    assert bound.fileno() < 0
+
+
 async def test_handshake_survives_finish_and_ends_on_close(house):
     context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     handshakes = Handshakes("clients", context, 10.0, Counters())
