@@ -233,12 +233,14 @@ class Ledger(Feature[LedgerConfig | None]):
         for event in chain[Event](pending, rejected, throttled):
             yield
             try:
-                lines.setdefault(partition(event.time_ms), []).append(to_line(event))
+                line = to_line(event)
             except ValueError as error:
                 self._counters.ledger_dropped += 1
                 _log.error("an event (%s) is lost: it can't be written as a line of the ledger: %s", event.TYPE, error)
-        if self._topic is not None and lines:
-            self._counters.ledger_topic_dropped += self._topic.publish([line for some in lines.values() for line in some])
+                continue
+            lines.setdefault(partition(event.time_ms), []).append(line)
+            if self._topic is not None and not self._topic.publish(line):
+                self._counters.ledger_topic_dropped += 1
         return lines
 
     def _retain(self) -> None:

@@ -50,28 +50,26 @@ class LedgerTopic:
         """False if the last attempt to write to the topic failed."""
         return not self._log.status.publisher.problem
 
-    def publish(self, lines: list[str]) -> int:
-        """Queue lines. Returns the number of dropped lines: the queue was full, or the lines were too long."""
-        dropped = 0
-        for line in lines:
-            value = line.encode()
-            if len(value) > MAX_LINE_BYTES or self._waiting_bytes + len(value) > MAX_WAITING_BYTES:
-                dropped += 1
-            else:
-                self._accepted += 1
-                self._waiting.append((value, f"{self._source}-{self._accepted}".encode()))
-                self._waiting_bytes += len(value)
+    def publish(self, line: str) -> bool:
+        """Queue a line. False if it is dropped: the queue is full, or the line is too long."""
+        value = line.encode()
+        if len(value) > MAX_LINE_BYTES:
+            self._warn(f"a line of {len(value)} bytes is dropped, because {MAX_LINE_BYTES} is the maximum")
+            return False
+        if self._waiting_bytes + len(value) > MAX_WAITING_BYTES:
+            self._warn(f"lines are dropped while the queue is full ({self._waiting_bytes} bytes wait for the brokers)")
+            return False
+        self._accepted += 1
+        self._waiting.append((value, f"{self._source}-{self._accepted}".encode()))
+        self._waiting_bytes += len(value)
         self._arrived.set()
-        if dropped and not self._dropping:
-            _log.warning(
-                "ledger.topic %s: %d lines were dropped, because the queue is full (%d bytes wait for the brokers). "
-                "Weir drops further lines while it is full; the files below ledger.path have all lines",
-                self._log.spec.name,
-                dropped,
-                self._waiting_bytes,
-            )
-        self._dropping = dropped > 0
-        return dropped
+        return True
+
+    def _warn(self, problem: str) -> None:
+        """Log the first problem since the queue was empty."""
+        if not self._dropping:
+            _log.warning("ledger.topic %s: %s; the files below ledger.path have all lines", self._log.spec.name, problem)
+        self._dropping = True
 
     async def run(self) -> None:
         """Send until cancelled, then send the remaining lines within `_FINAL_SEND_SECONDS`."""
@@ -102,6 +100,7 @@ class LedgerTopic:
             for _ in some:
                 self._waiting.popleft()
             self._waiting_bytes -= size
+        self._dropping = False
         self._arrived.clear()
 
 

@@ -86,8 +86,8 @@ class Full:
     async def run(self) -> None:
         """Sends nothing."""
 
-    def publish(self, lines: list[str]) -> int:
-        return len(lines)
+    def publish(self, line: str) -> bool:
+        return False
 
 
 async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, written: Written, counters: Counters) -> None:

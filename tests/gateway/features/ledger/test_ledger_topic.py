@@ -17,33 +17,41 @@ def topic_without_brokers() -> LedgerTopic:
     return LedgerTopic(ClusterMetadata(list).connect, TopicSpec("throttles"), "weir-1")
 
 
-def test_lines_without_room_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    topic = topic_without_brokers()
-    assert topic.publish([HALF_A_MIB] * (ROOM - 1)) == 0
+def filled(topic: LedgerTopic) -> LedgerTopic:
+    """The topic with a full queue."""
+    assert all(topic.publish(HALF_A_MIB) for _ in range(ROOM))
+    return topic
+
+
+def test_lines_without_room_are_dropped_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    topic = filled(topic_without_brokers())
     assert caplog.messages == []
-    assert topic.publish([HALF_A_MIB] * 3) == 2
-    assert topic.publish(["{}"]) == 1
+    assert not topic.publish(HALF_A_MIB)
+    assert not topic.publish("{}")
     (message,) = caplog.messages
-    assert "ledger.topic throttles: 2 lines were dropped" in message
+    assert f"ledger.topic throttles: lines are dropped while the queue is full ({MAX_WAITING_BYTES} bytes" in message
 
 
-def test_oversized_line_is_dropped() -> None:
+def test_oversized_line_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Otherwise the publisher would retry it for ever and block later lines."""
-    assert topic_without_brokers().publish([HALF_A_MIB + "x", "{}"]) == 1
+    topic = topic_without_brokers()
+    assert not topic.publish(HALF_A_MIB + "x")
+    assert topic.publish("{}")
+    assert f"a line of {MAX_LINE_BYTES + 1} bytes is dropped" in caplog.text
 
 
 def test_lines_wait_for_brokers_and_are_dropped_at_exit() -> None:
-    async def scenario() -> int:
+    async def scenario() -> bool:
         topic = topic_without_brokers()
         assert topic.connected  # as far as is known
         task = asyncio.create_task(topic.run())
-        topic.publish([HALF_A_MIB] * ROOM)
+        filled(topic)
         await asyncio.sleep(0)  # it begins
         await asyncio.sleep(0)  # and has failed once
         assert not topic.connected
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        return topic.publish(["{}"])
+        return topic.publish("{}")
 
-    assert asyncio.run(scenario()) == 1
+    assert not asyncio.run(scenario())
