@@ -94,7 +94,10 @@ class SocketTransport(PolledSocket):
     def serve(self) -> None:
         """Begin with a socket that is connected: an accepted one."""
         self._state = _OPEN
-        self._protocol.connection_made(cast("asyncio.Transport", self))
+        try:
+            self._protocol.connection_made(cast("asyncio.Transport", self))
+        except Exception as error:
+            self._crash(error)
         self._watch()
 
     def connect(self, address: tuple[str, int]) -> None:

@@ -257,6 +257,18 @@ async def test_error_of_protocol_ends_only_its_connection(side, caplog):
     assert (sound.log, caplog.records[0].reason) == (["made"], "internal")
 
 
+async def test_error_of_protocol_at_its_start_ends_only_its_connection(side, caplog):
+    broken, sound = Calls(), Calls()
+    broken.on_made = lambda: 1 // 0
+    _, peer = side.pair(broken)
+    _, other = side.pair(sound)
+    await broken.ended.wait()
+    assert await read(peer, 1) == b""
+    await write(other, b"request")
+    await until(lambda: sound.received == b"request")
+    assert "a bug of Weir's" in caplog.text
+
+
 async def test_descriptor_is_not_reused_within_a_turn(side):
     """Else the second connection's event would reach a socket that is opened in its place."""
     first, second, opened = Calls(), Calls(), []
