@@ -383,8 +383,8 @@ class Session(BrokerSession):
         if whose == "broker" and self._broker is not None:
             self._close_client()  # the client still gets the good answers that came before
             self._broker.abort()
-        else:
-            self.abort()
+        elif self._client is not None:
+            self._client.abort()  # `connection_lost` closes the broker's connection after the requests before
 
     def _fail(self, error: Exception) -> None:
         self._host.context.counters.protocol_errors["internal"] += 1

@@ -4,6 +4,7 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.handler import (
     DEFER,
     FORWARD,
+    HANDLER_COST,
     WAIT,
     Connection,
     EndConnection,
@@ -48,6 +49,7 @@ class Decision:
             handler = self._handler_of(request)
             if handler is None:
                 return FORWARD
+        request.cost += HANDLER_COST
         verdict = handler.handle(request, now)
         if verdict is WAIT:
             self._waiting = handler

@@ -27,6 +27,15 @@ MAX_COLLECTED_REQUEST_BYTES: Final = 1 << 20
 MAX_UNTRUSTED_BYTES: Final = 32 * 1024
 """The longest request that is collected for a client that may not change the thing that it asks to change."""
 
+MAX_TURN_COST: Final = 16 * 1024
+"""The work for one connection before the event loop serves the others, in bytes that handlers parse."""
+
+FORWARD_COST: Final = 8
+"""The work for a request that no handler looks at, some microseconds, in bytes that handlers parse."""
+
+HANDLER_COST: Final = 256
+"""The work of a handler that only looks at the head of a request: at most some 0.1 ms."""
+
 
 class EndConnection(Exception):
     """Close the connection after the bytes that are already written have gone out; the message says why.
@@ -43,10 +52,10 @@ class Request:
     """A request whose header has arrived. It is `data[pos:after]`; `after` lies behind `data` until the whole request is there.
 
     `entry` takes the request's place among the requests in flight. A handler sets `answered` to False for a request that the
-    broker does not answer (acks=0).
+    broker does not answer (acks=0). `cost` is the work for the request, in bytes that handlers parse.
     """
 
-    __slots__ = ("after", "answered", "data", "entry", "header", "pos")
+    __slots__ = ("after", "answered", "cost", "data", "entry", "header", "pos")
 
     def __init__(self, data: bytes, pos: int, after: int, header: RequestHeader, now: float) -> None:
         self.data = data
@@ -55,6 +64,7 @@ class Request:
         self.header = header
         self.entry = Entry(header.correlation_id, header.api_key << 16 | header.api_version, now)
         self.answered = True
+        self.cost = FORWARD_COST
 
     @property
     def size(self) -> int:
@@ -86,6 +96,7 @@ class Request:
 
     def cut(self) -> tuple[bytes, RequestHeader]:
         """The whole frame, and the header with its offset into that frame."""
+        self.cost += self.frame_bytes
         return self.data[self.pos : self.after], self.header.moved(-self.pos)
 
 
@@ -293,7 +304,7 @@ class Connection:
         The caller defers the request, and asks again when the request comes again.
         """
         for kind in kinds:
-            while (found := self.client.enter_queue(kind, request.arrived, now)) is not None:
+            while (found := self.client.enter_queue(kind, request.size, now)) is not None:
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
                     verdict = let_in(bucket, verdict, now)

@@ -169,8 +169,9 @@ class Client:
     def enter_queue(self, kind: str, size: int, now: float) -> tuple[Bucket, QuotaVerdict] | None:
         """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
 
-        `size` bytes of the request have arrived. The caller asks again when the time is over, until the answer is None. A
-        request that is charged to several kinds, or to a group as well, enters the queue of each bucket in turn.
+        The request has `size` bytes, arrived or not: all of them will pass. The caller asks again when the time is over, until
+        the answer is None. A request that is charged to several kinds, or to a group as well, enters the queue of each bucket
+        in turn.
         """
         self._leave_bucket()
         if kind in self._entered:

@@ -14,7 +14,9 @@ from gateway.proxy.fast_path import FastPath
 from gateway.proxy.handler import (
     DEFER,
     FORWARD,
+    HANDLER_COST,
     MAX_RAW_BYTES,
+    MAX_TURN_COST,
     WAIT,
     Answer,
     Close,
@@ -149,9 +151,11 @@ class RequestStream:
 
     def _take_all(self, now: float) -> None:
         splitter = self._splitter
+        left, cost = MAX_TURN_COST, 1
         try:
-            while splitter.pos < len(splitter.data) and self._take_next(now):
-                pass
+            while cost and splitter.pos < len(splitter.data):
+                cost = 0 if left <= 0 and self._put_off(now) else self._take_next(now)
+                left -= cost
         except ProtocolError:
             # The requests before the bad one are charged, and a client with acks=0 takes them for done.
             splitter.flush()
@@ -164,21 +168,29 @@ class RequestStream:
             self._produce.mute_refused(now)
             self._pause_where_due()
 
-    def _take_next(self, now: float) -> bool:
-        """Take the splitter's next request. False if none can be taken from its data any more."""
+    def _put_off(self, now: float) -> bool:
+        """Hold the next request until the event loop's next turn. False if the connection holds it anyway, or is closing."""
+        if not self._direction.open or self._must_hold:
+            return False
+        self._wait(now)
+        self._connection.ready()
+        return True
+
+    def _take_next(self, now: float) -> int:
+        """Take the splitter's next request; returns its cost. 0 if none can be taken from its data any more."""
         splitter = self._splitter
         data, pos = splitter.data, splitter.pos
         end = len(data)
         if self._must_hold:
             self._hold(now)
-            return False
+            return 0
         raw = self._connection.raw
         if raw is not None and end - pos >= LENGTH_BYTES:
             self._take_raw(raw, now)
-            return True
+            return HANDLER_COST
         if end - pos < _HEAD_BYTES:
             splitter.hold_head()
-            return False
+            return 0
         size = read_i32_be(data, pos)
         splitter.framing.check(size)
         after = pos + LENGTH_BYTES + size
@@ -187,22 +199,23 @@ class RequestStream:
             request = Request(data, pos, after, header, now)
             if self._direction.state is RequestState.HALF_CLOSED and not self._produce.wants_no_answer(request, now):
                 splitter.drop(after)
-                return True
+                return HANDLER_COST
             verdict = self._decision.decide(request, now)
         except Incomplete as cut:
             if after <= end:
                 raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
             splitter.hold_head(cut.wanted)
-            return False
-        return self._carry_out(verdict, request, now)
+            return 0
+        return request.cost if self._carry_out(verdict, request, now) else 0
 
     def _carry_out(self, verdict: Verdict, request: Request, now: float) -> bool:
         """Do what a verdict says. False if the request is held."""
         splitter, direction = self._splitter, self._direction
-        if verdict is DEFER or verdict is WAIT:
-            direction.fire(RequestEvent.DEFER if verdict is DEFER else RequestEvent.WAIT)
-            if verdict is WAIT:
-                direction.pause(direction.reasons | HANDLER)
+        if verdict is WAIT:
+            self._wait(now)
+            return False
+        if verdict is DEFER:
+            direction.fire(RequestEvent.DEFER)
             self._hold(now)
             return False
         if direction.state is not RequestState.READING:
@@ -232,6 +245,12 @@ class RequestStream:
         if own_bytes:
             self._responses.own_answer(own_bytes, now)
         return True
+
+    def _wait(self, now: float) -> None:
+        """Hold the next request until `resume` with `ready`."""
+        self._direction.fire(RequestEvent.WAIT)
+        self._direction.pause(self._direction.reasons | HANDLER)
+        self._hold(now)
 
     def _hold(self, now: float) -> None:
         self._splitter.hold()

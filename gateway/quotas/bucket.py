@@ -98,8 +98,8 @@ class Bucket:
     def enter_queue(self, amount: int, now: float) -> QuotaVerdict:
         """The time that a connection's first request waits unforwarded because this bucket is in debt.
 
-        Without the wait, a client would pay a debt off by reconnecting. `amount` is the number of bytes that have arrived. They
-        count as waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
+        Without the wait, a client would pay a debt off by reconnecting. `amount` is the cost of the whole request. It counts as
+        waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
         """
         meter, limit = self.meter, self.resolution.limit
         if meter is None or limit is None:

@@ -62,8 +62,12 @@ class FetchHandler:
         buckets = self._client.buckets(_KIND, now)
         consumers = self.places(buckets)
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        if not closes_session and _over_quota(buckets, consumers, self._throttle, request, now, answered=True):
-            if head.session_epoch == -1:
+        # A session outlives its connection. On a new one its Fetch waits, as the broker may answer with a whole batch.
+        waits = head.session_epoch > 0 and consumers[0].unknown
+        if not closes_session and _over_quota(buckets, consumers, self._throttle, request, now, answered=not waits):
+            if waits:
+                return DEFER
+            if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             request.entry.special = ThrottledFetch()
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)

@@ -1,9 +1,12 @@
 """The end of a session while its gateway drains, as a transcript: each request in progress is answered, and none is lost."""
 
+from math import ceil
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.proxy.handler import FORWARD_COST, HANDLER_COST, MAX_TURN_COST
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine
@@ -17,6 +20,9 @@ from tests.gateway.proxy.test_pass_through import EXCHANGES, Broker, frames_of, 
 from tests.gateway.proxy.transcript import START, Transcript, limits
 
 CHUNKS = [None, 1, 7, 100]
+TURN = ceil(MAX_TURN_COST / (FORWARD_COST + HANDLER_COST))
+"""The Produce requests that a connection may have taken in one turn of the event loop."""
+
 OVER = 10_500
 """Bytes of a request after which a client with a quota of 1000 a second waits for half a second."""
 
@@ -95,6 +101,7 @@ def test_drain_reads_unfinished_request_to_its_end(cut, acks):
 def test_drain_stops_endless_pipelining():
     t = Transcript()
     t.client_sends(*(m.produce(number) for number in range(MAX_IN_FLIGHT + 10)))
+    t.goes_on()
     assert t.paused
     t.ends()
     t.client_sends(m.produce(5_000))
@@ -104,6 +111,16 @@ def test_drain_stops_endless_pipelining():
     t.broker_answers(m.produced(MAX_IN_FLIGHT))
     assert t.half_closes()
     t.broker_got()
+
+
+def test_drain_takes_only_the_request_that_waits_for_its_turn():
+    t = Transcript()
+    t.client_sends(*(m.produce(number) for number in range(TURN + 10)))
+    t.ends()
+    t.goes_on()
+    t.broker_got(*(m.produce(number) for number in range(TURN + 1)))
+    t.broker_answers(*(m.produced(number) for number in range(TURN + 1)))
+    assert t.half_closes()
 
 
 def test_drain_leaves_the_fast_path():

@@ -183,8 +183,11 @@ async def begin(place, *frames):
     return client, to_gateway, broker, to_client, await place.session()
 
 
-async def leave_bytes_behind(place):
-    """A client that has gone, while its broker reads nothing. Returns the broker's end, the bytes for it, and the session."""
+async def leave_bytes_behind(place, last=b""):
+    """A client that has gone after its `last` bytes, while its broker reads nothing.
+
+    Returns the broker's end, the bytes of whole requests for it, and the session.
+    """
     _, to_gateway, broker, _, session = await begin(place, m.heartbeat(1))
     body = m.heartbeat(2)[4:] + bytes(30_000)
     request, sent = len(body).to_bytes(4) + body, 0
@@ -193,6 +196,7 @@ async def leave_bytes_behind(place):
         await to_gateway.drain()
         sent += 1
         await asyncio.sleep(0)
+    to_gateway.write(last)
     to_gateway.close()
     await until(lambda: session._client is None)
     return broker, sent * request, session
@@ -442,6 +446,19 @@ async def test_session_counts_until_its_broker_has_all_bytes(place):
     assert len(place.sessions) == 1
     assert await broker.read() == sent
     await place.sessions.wait_empty()
+
+
+@on_uvloop
+async def test_requests_before_a_bad_frame_reach_a_slow_broker(place):
+    broker, sent, _ = await leave_bytes_behind(place, b"\xff" * 20)
+    assert await broker.read() == sent
+
+
+@on_uvloop
+async def test_requests_before_a_cut_one_reach_a_slow_broker(place):
+    begun = m.produce(3, size=1_000)[:500]
+    broker, sent, _ = await leave_bytes_behind(place, begun)
+    assert await broker.read() == sent + begun
 
 
 @on_uvloop

@@ -51,6 +51,20 @@ def test_pipelined_requests_are_answered_in_order():
     assert t.core.idle
 
 
+def test_many_requests_in_one_chunk_do_not_keep_the_event_loop():
+    requests = [m.produce(number, client_id=f"client-{number}", acks=0) for number in range(1_000)]
+    t = Transcript()
+    t.client_sends(*requests)
+    assert t.paused
+    turns = 1
+    while t.called_ready:
+        t.run_ready()
+        turns += 1
+    t.broker_got(*requests)
+    assert not t.paused
+    assert 10 < turns < 30
+
+
 def test_produce_without_acks_has_no_response():
     t = Transcript()
     t.client_sends(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))

@@ -166,28 +166,31 @@ def test_good_answer_before_bad_one_is_delivered(request_frame, good, next_reque
         t.client_got(delivered)
 
 
-@pytest.mark.parametrize("request_frame", [m.fetch(1), m.fetch(1, version=17), m.fetch(1, version=4)])
-@pytest.mark.parametrize("throttled", [False, True])
-@pytest.mark.parametrize("by", [None, 1])
-def test_fetch_response_cut_in_its_head_is_refused(request_frame, throttled, by):
-    version = request_frame[7]
+def fetching(version):
+    """A connection that has fetched once: its next Fetch of a session goes to the broker in spite of a debt."""
     t = Transcript(limits(fetch=1_000))
-    if throttled:
-        t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(20_000, t.now)
-    t.client_sends(request_frame)
-    if throttled and version < 7:
-        t.client_got(m.fetched_nothing(1, version=version, throttle_time_ms=10_000))
-        return
+    t.client_sends(m.fetch(0, version=version))
+    t.broker_answers(m.fetched(0, version=version))
+    return t
+
+
+def put_into_debt(t):
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(20_000, t.now)
+
+
+@pytest.mark.parametrize(("version", "throttled"), [(4, False), (12, False), (17, False), (12, True), (17, True)])
+@pytest.mark.parametrize("by", [None, 1])
+def test_fetch_response_cut_in_its_head_is_refused(version, throttled, by):
     whole = m.fetched(1, version=version)
     for size in range(4, 13 if throttled else 8):
-        other = Transcript(limits(fetch=1_000))
+        t = fetching(version)
         if throttled:
-            other.engine.acquire("fetch", "ANONYMOUS", "etl", other.now).charge(20_000, other.now)
-        other.client_sends(request_frame)
+            put_into_debt(t)
+        t.client_sends(m.fetch(1, version=version, session=(77, 3)))
         if not throttled and version < 16:
-            other.engine.acquire("fetch", "ANONYMOUS", "etl", other.now).charge(20_000, other.now)
+            put_into_debt(t)
         with pytest.raises(ProtocolError) as caught:
-            other.broker_answers(with_length(whole[4 : 4 + size]) + m.beat(9), by=by)
+            t.broker_answers(with_length(whole[4 : 4 + size]) + m.beat(9), by=by)
         assert caught.value.reason in ("overrun", "broker_overrun", "bad_count"), size
 
 

@@ -39,6 +39,7 @@ def test_request_over_its_apis_rate_is_answered_then_muted(api):
 def test_flood_in_one_chunk_passes_at_its_rate():
     t = Transcript(rates(Metadata=10.0))
     t.client_sends_into_the_loop(*map(m.metadata, range(2_000)))
+    t.goes_on()
     t.broker_got(*map(m.metadata, range(101)))  # the burst, and the request that exceeds it
     t.broker_answers(*(m.described(number, []) for number in range(101)))
     for number in range(101, 151):

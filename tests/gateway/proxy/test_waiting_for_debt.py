@@ -103,6 +103,16 @@ def test_new_connections_wait_for_each_other():
     assert waits == pytest.approx([3.0, 5.0, 7.0])
 
 
+def test_new_connections_wait_for_bytes_that_are_still_to_come():
+    """All of the request passes at the end of the wait."""
+    engine = indebted(3.0)
+    waiting = [Transcript(engine=engine) for _ in range(3)]
+    for t in waiting:
+        t.client_sends(m.produce(1, size=2_000)[:100])
+    waits = [t.core.throttle.until - START for t in waiting]
+    assert waits == pytest.approx([3.0, 5.0, 7.0])
+
+
 def test_waiting_connection_that_closes_leaves_no_trace():
     engine = indebted(3.0)
     gone = Transcript(engine=engine)

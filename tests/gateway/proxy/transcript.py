@@ -152,6 +152,11 @@ class Transcript:
         self.core.ready(self.now)
         self._read_socket()
 
+    def goes_on(self) -> None:
+        """Let the event loop turn until the session has taken the client's requests."""
+        while self.called_ready:
+            self.run_ready()
+
     def passes(self, seconds: float) -> None:
         """Let time pass, and run the timer if it is due meanwhile."""
         until = self.now + seconds

@@ -362,6 +362,25 @@ def test_fetch_outside_session_is_answered_locally(version):
     assert t.row("fetch").amount_total == BURST + 500  # charged nothing
 
 
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("session", [(0, 0), (77, 0)], ids=["first", "next"])
+def test_fetch_that_begins_a_session_is_answered_locally(version, session):
+    """As by a broker that throttles: no session begins. Otherwise each new connection would cost the broker a batch."""
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=session))
+    t.broker_got()
+    t.client_got(m.fetched_nothing(2, version=version, throttle_time_ms=500))
+
+
+def test_session_on_a_new_connection_waits_for_the_debt():
+    other = Transcript(engine=over_quota().engine)
+    other.client_sends(m.fetch(1, session=(77, 3)), m.metadata(2))
+    other.broker_got()
+    assert other.paused
+    other.passes(0.5)
+    other.broker_got(m.fetch(1, session=(77, 3), max_bytes=50), m.metadata(2))
+
+
 def test_local_answer_with_no_predecessor_goes_out_at_once():
     t = over_quota()
     t.client_sends(m.fetch(2, session=OUTSIDE))
@@ -406,7 +425,7 @@ def test_rest_of_answered_request_is_dropped_after_throttle(by):
 
 def test_empty_answer_always_has_throttle_time():
     """Java and kafka-python treat a full answer without one as an error. Here the time is over before the Fetch's turn."""
-    for session in (OUTSIDE, (0, 0)):
+    for session in (OUTSIDE, (4, 3)):
         t = over_quota()
         t.client_sends(m.metadata(1), m.fetch(2, session=session))
         t.passes(3)
@@ -418,11 +437,10 @@ def test_empty_answer_always_has_throttle_time():
 
 
 @pytest.mark.parametrize("version", WITH_SESSIONS)
-@pytest.mark.parametrize("session", [(0, 0), (77, 3)], ids=["first", "incremental"])
 @pytest.mark.parametrize("by", [None, 1, 30])
-def test_fetch_in_session_asks_one_byte_and_is_emptied(version, session, by):
+def test_fetch_in_session_asks_one_byte_and_is_emptied(version, by):
     t = over_quota(version=version)
-    keys = {"version": version, "session": session}
+    keys = {"version": version, "session": (77, 3)}
     t.client_sends(m.fetch(2, **keys, max_bytes=700, min_bytes=20), m.metadata(3))
     t.broker_got(m.fetch(2, **keys, max_bytes=1, min_bytes=0, max_wait_ms=0))
     t.broker_answers(m.fetched(2, version=version, session_id=77, size=3_000), by=by)
@@ -436,7 +454,7 @@ def test_fetch_in_session_asks_one_byte_and_is_emptied(version, session, by):
 
 def test_emptied_answer_reports_longer_throttle():
     t = over_quota()
-    t.client_sends(m.fetch(2))
+    t.client_sends(m.fetch(2, session=(5, 1)))
     t.broker_answers(m.fetched(2, session_id=5, throttle_time_ms=3_000))
     t.client_got(m.fetched_nothing(2, session_id=5, throttle_time_ms=3_000))
 
