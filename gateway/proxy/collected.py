@@ -7,29 +7,56 @@ from gateway.proxy.handler import EndConnection
 MAX_COLLECTED_BYTES: Final = 16 * 1024 * 1024
 """The bytes of unfinished requests that all connections of a gateway may hold, above `UNCOUNTED_BYTES` each."""
 
+MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
+"""The same for requests with records, which may each have `connections.max_frame_bytes`."""
+
 UNCOUNTED_BYTES: Final = 16 * 1024
 """The bytes that each connection may always hold, so that no client can keep others from small requests."""
 
 
-class CollectBudget:
-    """The bytes that all connections of one gateway hold now."""
+class Budget:
+    """The bytes, above `UNCOUNTED_BYTES` each, that several connections hold together. `holders` are those that hold any."""
 
-    __slots__ = ("held",)
+    __slots__ = ("held", "holders", "maximum")
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.held = 0
+        self.holders = 0
+
+    def count(self, before: int, after: int) -> None:
+        """A connection holds `after` bytes in place of `before`."""
+        self.held += after - before
+        self.holders += (after > 0) - (before > 0)
+
+    def exceeded_by(self, held: int) -> bool:
+        """True if all hold too many bytes, and a connection with `held` of them has more than its share.
+
+        The others may go on. Otherwise a client with long requests could end the connections of those with short ones.
+        """
+        return self.held > self.maximum and held * self.holders >= self.held
+
+
+class CollectBudget:
+    """The bytes that all connections of one gateway hold now, of requests with records and without."""
+
+    __slots__ = ("records", "requests")
 
     def __init__(self) -> None:
-        self.held = 0
+        self.requests = Budget(MAX_COLLECTED_BYTES)
+        self.records = Budget(MAX_RECORDS_BYTES)
 
 
 class Collected:
     """The beginning of one connection's request, until the rest has come."""
 
-    __slots__ = ("_budget", "_counted", "_data", "_limited")
+    __slots__ = ("_budget", "_budgets", "_counted", "_data")
 
-    def __init__(self, budget: CollectBudget) -> None:
-        self._budget = budget
+    def __init__(self, budgets: CollectBudget) -> None:
+        self._budgets = budgets
+        self._budget = budgets.requests
         self._counted = 0
         self._data = bytearray()
-        self._limited = True
 
     def __len__(self) -> int:
         return len(self._data)
@@ -37,20 +64,19 @@ class Collected:
     def __bool__(self) -> bool:
         return len(self._data) > 0
 
-    def begin(self, piece: memoryview, *, limited: bool) -> None:
-        """Keep the first bytes of a request, which counts towards the budget if it is `limited`. Raises EndConnection."""
-        self._limited = limited
+    def begin(self, piece: memoryview, *, records: bool) -> None:
+        """Keep the first bytes of a request. Raises EndConnection."""
+        self._budget = self._budgets.records if records else self._budgets.requests
         self.add(piece)
 
     def add(self, piece: memoryview) -> None:
         """Keep the next bytes of the request. Raises EndConnection if all connections together hold too many."""
         self._data += piece
-        if not self._limited:
-            return
         self._count(max(0, len(self._data) - UNCOUNTED_BYTES))
-        if self._budget.held > MAX_COLLECTED_BYTES:
+        budget = self._budget
+        if budget.exceeded_by(self._counted):
             raise EndConnection(
-                f"the gateway holds {self._budget.held} bytes of unfinished requests, more than {MAX_COLLECTED_BYTES}:"
+                f"the gateway holds {budget.held} bytes of unfinished requests, more than {budget.maximum}:"
                 " send smaller requests of this kind, or fewer at a time",
                 limit="collected_bytes",
             )
@@ -66,5 +92,5 @@ class Collected:
         self._count(0)
 
     def _count(self, count: int) -> None:
-        self._budget.held += count - self._counted
+        self._budget.count(self._counted, count)
         self._counted = count

@@ -74,9 +74,9 @@ class Session(BrokerSession):
         if is_tls(transport):
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- unknown to asyncio
         if self._undecrypted is not None or is_own(transport):
-            self._begin()
+            self._guarded(self._core.begin)
         else:  # uvloop begins to read after this method, even if it pauses the transport
-            self._loop.call_soon(self._begin)
+            self._loop.call_soon(self._guarded, self._core.begin)
 
     def data_received(self, data: bytes) -> None:
         self.last_active = now = monotonic()
@@ -113,8 +113,7 @@ class Session(BrokerSession):
     def resume_writing(self) -> None:
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
-        if not self.closing:
-            self._guarded(self._core.client_reads)
+        self._guarded(self._core.client_reads)
 
     def eof_received(self) -> None:
         """The client has closed its side: the transport closes ours."""
@@ -129,24 +128,32 @@ class Session(BrokerSession):
             self._dialing.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        if self._broker is not None:
-            self._broker.close()
+        if self._broker is not None and self._requests.client_full and not self._broker.is_closing():
+            self._broker.resume_reading()
+        if self._broker is not None or self._dialing is not None:
+            self._core.settle(monotonic())
         self._core.close(monotonic())
         self._client = self._undecrypted = None
-        if not self._owes_bytes:
+        self._close_idle_broker()
+        if not self._owed:
             self._leave()
         if self._broker is None and self._dialing is None:
             self._let_go_of_core()
 
+    def _close_idle_broker(self) -> None:
+        """Close the broker's connection after the client's, once no answer of the broker's counts any more."""
+        if self._client is None and self._broker is not None and not self._core.in_flight:
+            self._broker.close()
+
     @property
-    def _owes_bytes(self) -> bool:
-        """True while Weir still holds bytes for the broker after the client has gone.
+    def _owed(self) -> bool:
+        """True while Weir holds bytes for the broker, or the broker answers that count, after the client has gone.
 
         Such a session stays in `Sessions`: connection limits count it, a drain waits for it, and the idle limit ends it.
         """
         if self._dialing is not None:
             return self._requests.wants_no_answers
-        return self._broker is not None and self._broker.get_write_buffer_size() > 0
+        return self._broker is not None and (self._broker.get_write_buffer_size() > 0 or len(self._core.in_flight) > 0)
 
     def _leave(self) -> None:
         slot, self._slot = self._slot, None
@@ -164,8 +171,8 @@ class Session(BrokerSession):
             for data in dialing.early:
                 broker.write(data)
             dialing.early.clear()
+        self._close_idle_broker()
         if self.closing:
-            broker.close()
             return
         if self._requests.client_full:
             broker.pause_reading()
@@ -195,6 +202,7 @@ class Session(BrokerSession):
             self._end_for(error, whose)
         if self._draining is not None:
             self._draining.go_on()
+        self._close_idle_broker()
 
     def broker_lost(self, exc: Exception | None) -> None:
         if self._dialing is not None and self._dialing.lose_attempt():
@@ -219,10 +227,7 @@ class Session(BrokerSession):
             self._client.write(data)
 
     def write_broker(self, data: Data) -> None:
-        """Connect to the broker, as these are the client's first bytes.
-
-        A client that sends nothing thus costs its broker nothing.
-        """
+        """Connect to the broker, as these are the client's first bytes. A client that sends nothing costs its broker nothing."""
         if self._dialing is not None:
             self._dialing.early.append(data)
         else:
@@ -242,7 +247,7 @@ class Session(BrokerSession):
 
     def call_ready(self) -> None:
         """Call the core's `ready` in the event loop's next turn, unless the client is gone by then."""
-        self._loop.call_soon(self._ready)
+        self._loop.call_soon(self._guarded, self._core.ready)
 
     def unread_client_bytes(self) -> int:
         """The client's bytes in the kernel; under TLS also those that came with the bytes before a pause."""
@@ -252,14 +257,6 @@ class Session(BrokerSession):
         fd = client.get_extra_info("socket").fileno()
         return unread_bytes(fd) + (0 if self._undecrypted is None else self._undecrypted())
 
-    def _begin(self) -> None:
-        if not self.closing:
-            self._guarded(self._core.begin)
-
-    def _ready(self) -> None:
-        if not self.closing:
-            self._guarded(self._core.ready)
-
     def client_silence_seconds(self) -> float:
         if self._client is None or self._client.is_closing():
             return 0.0
@@ -267,10 +264,12 @@ class Session(BrokerSession):
 
     def _wake(self) -> None:
         self._timer = None
-        if not self.closing:
-            self._guarded(self._core.wake)
+        self._guarded(self._core.wake)
 
     def _guarded(self, step: Callable[[float], None]) -> None:
+        """Take a step of the core, unless the client is gone."""
+        if self.closing:
+            return
         try:
             step(monotonic())
             self._go_on_draining()

@@ -5,16 +5,29 @@ from collections import deque
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
 from gateway.proxy.fast_path import FastPath
-from gateway.proxy.handler import Connection
+from gateway.proxy.handler import Connection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler, ShareFetchHandler
 from gateway.proxy.handlers.produce import ProduceHandler
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import ChargedFetch, InFlight, TakeAnswer
+from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, TakeAnswer
 from gateway.proxy.request_stream import RequestStream
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.sessions import ConnectionFacts
-from gateway.proxy.wire import NO_API, Slot, Wire
+from gateway.proxy.wire import NO_API, Data, Slot, Wire
 from gateway.quotas.entity import short_name
+from protocol.api_keys import ApiKey
+
+
+def _outlives_client(entry: Entry) -> bool:
+    """True if the broker's answer counts although the client has gone: it has the bytes that were appended to topics."""
+    special = entry.special
+    if isinstance(special, OwnRequest):
+        return special.outlives_client
+    return entry.api_key == ApiKey.PRODUCE and isinstance(special, InterceptedRequest)
+
+
+def _write_to_nobody(data: Data) -> None:
+    """The client has gone."""
 
 
 class SessionCore:
@@ -23,7 +36,7 @@ class SessionCore:
     All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
     """
 
-    __slots__ = ("client", "connection", "in_flight", "requests", "responses", "throttle")
+    __slots__ = ("_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
         self.in_flight: InFlight = deque()
@@ -41,7 +54,7 @@ class SessionCore:
             context.own_topics,
             context.max_frame_bytes,
         )
-        produce = ProduceHandler(wire, connection, context, fast_path)
+        self._produce = produce = ProduceHandler(wire, connection, context, fast_path)
         connection.slot = slot
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
@@ -123,14 +136,27 @@ class SessionCore:
         self.requests.half_close(now)
         return True
 
-    def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
-        self.requests.send_own_request(frame, take, now)
+    def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
+        return self.requests.send_own_request(frame, take, now)
+
+    def settle(self, now: float) -> None:
+        """Ask the broker for what still counts, as the client has gone. To be called before `close`, if there is a broker."""
+        self._produce.confirm(now)
 
     def close(self, now: float) -> None:
+        """The client has gone. `in_flight` keeps requests only if one of their answers still counts."""
         for entry in self.in_flight:
             if isinstance(entry.special, ChargedFetch):
                 entry.special.release()
+        expected = [entry for entry in self.in_flight if not isinstance(entry.special, OwnAnswer)]
         self.in_flight.clear()
+        if any(_outlives_client(entry) for entry in expected):
+            for entry in expected:
+                entry.buckets = ()
+                if not _outlives_client(entry):
+                    entry.special = None
+            self.in_flight.extend(expected)
+        self.responses.write = _write_to_nobody
         self.connection.close()
         self.requests.close()
         self.throttle.abandon()

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import Entry, Special, TakeAnswer
+from gateway.proxy.in_flight import Entry, OwnRequest, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.wire import Slot, Wire
 from gateway.quotas.spared_members import let_in
@@ -128,9 +128,9 @@ class Answer(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Collect(Verdict):
-    """Keep the bytes until the request is whole, then ask a new handler. `limited` bytes count towards the gateway's budget."""
+    """Keep the bytes until the request is whole, then ask a new handler. Requests with `records` have a budget of their own."""
 
-    limited: bool
+    records: bool
 
 
 class Defer(Verdict):
@@ -154,9 +154,8 @@ class Close(Verdict):
 
 
 FORWARD: Final = Forward()
-COLLECT: Final = Collect(limited=True)
-COLLECT_UNLIMITED: Final = Collect(limited=False)
-"""For Produce requests, which may have `connections.max_frame_bytes`."""
+COLLECT: Final = Collect(records=False)
+COLLECT_PRODUCE: Final = Collect(records=True)
 DEFER: Final = Defer()
 WAIT: Final = Wait()
 
@@ -214,8 +213,8 @@ class RequestGate(Protocol):
 TakeRaw = Callable[[bytes], ResponseHandler]
 """Takes a frame that is not a request, without its length; returns the handler of its answer. Raises ProtocolError."""
 
-SendOwnRequest = Callable[[bytes, TakeAnswer, float], None]
-"""(request frame, callback for the answer, now)"""
+SendOwnRequest = Callable[[bytes, TakeAnswer, float], OwnRequest | None]
+"""(request frame, callback for the answer, now), see `RequestStream.send_own_request`"""
 
 
 class Connection:

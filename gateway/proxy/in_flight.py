@@ -82,12 +82,16 @@ TakeAnswer = Callable[[bytes, float], None]
 
 
 class OwnRequest(Special):
-    """A request of Weir's own on a client's connection. The client never sees the answer."""
+    """A request of Weir's own on a client's connection. The client never sees the answer.
 
-    __slots__ = ("_take",)
+    `outlives_client`: the broker's connection stays open for the answer after the client has gone.
+    """
+
+    __slots__ = ("_take", "outlives_client")
 
     def __init__(self, take: TakeAnswer) -> None:
         self._take = take
+        self.outlives_client = False
 
     def finish(self, frame: bytes, now: float) -> bytes:
         """Pass the answer to the callback; the client gets nothing."""

@@ -88,6 +88,10 @@ class ProduceInspector(Protocol):
         """True if it has to see the next requests even if topics are no longer looked at."""
         ...
 
+    def confirm(self, now: float) -> None:
+        """A request may be sent now behind the forwarded ones: ask the broker if it has taken those with acks=0."""
+        ...
+
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> InspectedProduce:
         """Begin with a request of `frame_bytes` with its length, whose body begins at `body_offset` of its frame."""
         ...

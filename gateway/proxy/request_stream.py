@@ -56,8 +56,7 @@ MAX_OWN_BYTES: Final = 256 * 1024
 """The most bytes of Weir's own answers that wait for the broker's answers before them. The client is not read meanwhile."""
 
 _HEAD_BYTES: Final = 12
-_SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
-_SASL_TOKEN: Final = _SASL_AUTHENTICATE << 16
+_SASL_TOKEN: Final = int(ApiKey.SASL_AUTHENTICATE) << 16
 
 
 class RequestStream:
@@ -165,7 +164,7 @@ class RequestStream:
             self._held_since = -1.0
         splitter.finish()
         if not splitter.inside_request and self._direction.state is not RequestState.HALF_CLOSED:
-            self._produce.mute_refused(now)
+            self._produce.settle(now)
             self._pause_where_due()
 
     def _put_off(self, now: float) -> bool:
@@ -230,7 +229,7 @@ class RequestStream:
             request.entry.special = OwnAnswer(verdict.frame)
             own_bytes = len(verdict.frame)
         elif isinstance(verdict, Collect):
-            splitter.collect(request.after, limited=verdict.limited)
+            splitter.collect(request.after, records=verdict.records)
             return True  # it is counted when it is whole
         elif isinstance(verdict, Close):
             splitter.drop(request.after)
@@ -254,8 +253,7 @@ class RequestStream:
 
     def _hold(self, now: float) -> None:
         self._splitter.hold()
-        if self._held_since < 0.0:
-            self._held_since = now
+        self._held_since = now if self._held_since < 0.0 else self._held_since
 
     def _take_raw(self, take: TakeRaw, now: float) -> None:
         """Take a frame that is not a request."""
@@ -268,19 +266,26 @@ class RequestStream:
         if self._direction.state is RequestState.HALF_CLOSED:
             splitter.drop(after)
         elif after > len(data):
-            splitter.collect(after, limited=True)
+            splitter.collect(after, records=False)
         else:
-            handler = take(data[pos + LENGTH_BYTES : after])
-            self._in_flight.append(Entry(0, _SASL_TOKEN, now, InterceptedRequest(handler, raw=True)))
+            token = InterceptedRequest(take(data[pos + LENGTH_BYTES : after]), raw=True)
+            self._in_flight.append(Entry(0, _SASL_TOKEN, now, token))
             self._responses.raw_due += 1
-            self._counts[_SASL_AUTHENTICATE] += 1
+            self._counts[ApiKey.SASL_AUTHENTICATE] += 1
             splitter.forward(after)
 
-    def send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
-        """Send a request of Weir's own behind all that was forwarded; `take` gets the answer, and the client does not."""
+    def send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
+        """Send a request of Weir's own behind all that was forwarded. `take` gets the answer, and the client does not.
+
+        None, outside of `RequestHandler.handle` only, if it can't be sent now: a request is still arriving.
+        """
+        if not self._splitter.between_requests:
+            return None
         self._splitter.flush()
-        self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, OwnRequest(take)))
+        own = OwnRequest(take)
+        self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, own))
         self._write(frame)
+        return own
 
     # Pauses. A request is never cut: the client is read up to the end of the current one.
 
@@ -292,9 +297,8 @@ class RequestStream:
         state = self._direction.state
         if state is RequestState.HALF_CLOSED or state is RequestState.DRAINING_WAITING:
             return False
-        if state is RequestState.DRAINING:
-            return True
-        return self._throttle.active or bool(self._direction.reasons & CLIENT_UNREAD) or self._crowded(MAX_IN_FLIGHT)
+        waits = self._throttle.active or bool(self._direction.reasons & CLIENT_UNREAD) or self._crowded(MAX_IN_FLIGHT)
+        return waits or state is RequestState.DRAINING
 
     def _crowded(self, most: int) -> bool:
         return len(self._in_flight) > most or self._responses.own_bytes > MAX_OWN_BYTES
@@ -364,7 +368,6 @@ class RequestStream:
 
     @property
     def unfinished(self) -> bool:
-        """True if the client has sent a part of a request and not the rest."""
         return self._splitter.unfinished
 
     # The end of a connection.

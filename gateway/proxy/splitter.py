@@ -72,11 +72,11 @@ class Splitter:
         self._done = min(after, len(self.data))
         self.pos = after
 
-    def collect(self, after: int, *, limited: bool) -> None:
+    def collect(self, after: int, *, records: bool) -> None:
         """Keep the beginning of the request until the rest has come. Raises EndConnection."""
         self.flush()
         self._done = len(self.data)
-        self._collected.begin(memoryview(self.data)[self.pos :], limited=limited)
+        self._collected.begin(memoryview(self.data)[self.pos :], records=records)
         self.pos = after
 
     def hold(self) -> None:
@@ -115,6 +115,11 @@ class Splitter:
     def begun(self) -> bool:
         """True while the broker, or a handler, has a part of a request and the rest has not arrived."""
         return self.framing.skip > 0 and not self._collected
+
+    @property
+    def between_requests(self) -> bool:
+        """True if a request of Weir's own may be written after a `flush`: no request is on its way to the broker."""
+        return bool(self.data) or not self.begun
 
     @property
     def unfinished(self) -> bool:

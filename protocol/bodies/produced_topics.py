@@ -3,7 +3,8 @@
 Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from array import array
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -69,6 +70,33 @@ class ProducedTopic:
         self.partitions: list[ProducedPartition] = []
         self.ends: list[int] = []
         self.end = first
+
+
+class PartitionSizes:
+    """The bytes of records for each partition of a request, except those in `cut`. Takes some 8 bytes a partition."""
+
+    __slots__ = ("_ends", "_indexes", "_keys", "_sizes")
+
+    def __init__(self, topics: Iterable[ProducedTopic], cut: "Cut" = frozenset()) -> None:
+        self._keys: list[bytes] = []
+        self._ends = array("i")  # the number of partitions up to the end of each topic
+        self._indexes = array("i")
+        self._sizes = array("i")
+        for number, topic in enumerate(topics):
+            for position, partition in enumerate(topic.partitions):
+                if (number, position) not in cut:
+                    self._indexes.append(partition.partition_index)
+                    self._sizes.append(partition.size)
+            self._keys.append(topic.key)
+            self._ends.append(len(self._sizes))
+
+    def __iter__(self) -> Iterator[tuple[bytes, int, int]]:
+        """Yields the key of the topic, the partition's index, and the bytes of its records."""
+        start = 0
+        for key, end in zip(self._keys, self._ends, strict=True):
+            for index in range(start, end):
+                yield key, self._indexes[index], self._sizes[index]
+            start = end
 
 
 class ProduceScanner:

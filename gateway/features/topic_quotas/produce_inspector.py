@@ -6,13 +6,14 @@ from typing import Final
 
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.features.topic_quotas.topic_meters import TopicUse
-from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
+from protocol.bodies import api_versions
 from protocol.bodies.produce import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (
+    PartitionSizes,
     ProducedTopic,
     ProduceScanner,
     merged,
@@ -22,6 +23,14 @@ from protocol.bodies.produced_topics import (
     without,
 )
 from protocol.headers import RequestHeader
+
+_Topic = tuple[TopicQuotas, bytes, bool]
+"""The quotas, and the topic's key in requests: a name, or an id (True)."""
+
+NO_ERROR: Final = 0
+
+MAX_UNCONFIRMED: Final = 1_000
+"""Per connection: topics whose bytes with acks=0 wait for the broker's next answer."""
 
 QUOTA: Final = "quota"
 """The reason of Weir's own rejections. All other reasons are names of the broker's errors."""
@@ -102,7 +111,7 @@ class TopicInspection:
         self.on_rejected = on_rejected
 
     def open(self, connection: Connection) -> "TopicInspector":
-        return TopicInspector(self, connection.client, connection.throttle)
+        return TopicInspector(self, connection)
 
 
 class TopicInspector:
@@ -110,22 +119,78 @@ class TopicInspector:
 
     An idempotent producer may have sent more batches after a rejected batch. Weir rejects these batches too, until the producer
     resends the first one. Otherwise a broker that does not know the producer would accept any sequence number as the first.
+
+    A broker does not answer a request with acks=0, but closes the connection if it refuses one. So an answer to a later request
+    shows that the broker has appended them. Only then their bytes count. Otherwise a client could use up the quotas of topics
+    that do not exist, or that it may not write to.
     """
 
-    def __init__(self, shared: TopicInspection, client: Client, throttle: ChannelThrottle) -> None:
+    def __init__(self, shared: TopicInspection, connection: Connection) -> None:
         self.shared = shared
-        self.client = client
-        self._throttle = throttle
+        self.client = connection.client
+        self._connection = connection
         self._gaps: dict[tuple[bytes, int, int], tuple[int, int]] = {}
-
-    @property
-    def origin(self) -> Origin:
-        return self._throttle.origin
+        self._sent: dict[_Topic, int] = {}  # bytes with acks=0 since the last question
+        self._asked: dict[_Topic, int] = {}  # bytes with acks=0 before the question that is in flight
 
     @property
     def pending(self) -> bool:
         """True until the producer has resent all rejected batches."""
         return bool(self._gaps)
+
+    def confirm(self, now: float) -> None:
+        """Ask the broker for an answer behind the requests with acks=0. One question is in flight at a time."""
+        if not self._sent or self._asked:
+            return
+        own = self._connection.send_own_request(api_versions.ask(0, None), self._confirmed, now)
+        if own is not None:
+            own.outlives_client = True
+            self._asked, self._sent = self._sent, {}
+
+    def _confirmed(self, frame: bytes, now: float) -> None:  # noqa: ARG002
+        asked, self._asked = self._asked, {}
+        for (quotas, key, by_id), size in asked.items():
+            self.count(quotas, key, size, NO_ERROR, now, by_id=by_id)
+        self.confirm(now)
+
+    def note_sent(self, quotas: TopicQuotas, key: bytes, size: int, *, by_id: bool) -> None:
+        """Note bytes with acks=0, which are on their way to the broker. Those of too many topics count for the first ones."""
+        if quotas.own.is_own(key):
+            return
+        topic = quotas, key, by_id
+        if topic not in self._sent and len(self._sent) >= MAX_UNCONFIRMED:
+            topic = next(iter(self._sent))
+        self._sent[topic] = self._sent.get(topic, 0) + size
+
+    def count(self, quotas: TopicQuotas, key: bytes, size: int, error: int, now: float, *, by_id: bool) -> None:
+        """Count bytes of a topic by the broker's result."""
+        if quotas.own.is_own(key):
+            return
+        if error in _APPENDED:
+            would_reject = not quotas.settings.enforce and quotas.rejects(quotas.find(key, by_id=by_id), now)
+            use = quotas.appended(key, size, now, by_id=by_id)
+            if would_reject:
+                quotas.throttled(use, size)
+                self.report(quotas, use, QUOTA, size, now, enforced=False)
+            return
+        reason = _ERROR_NAMES.get(error, str(error))
+        self.report(quotas, quotas.refused(key, size, reason, now, by_id=by_id), reason, size, now)
+
+    def report(self, quotas: TopicQuotas, use: TopicUse, reason: str, size: int, now: float, *, enforced: bool = True) -> None:
+        """Report bytes that were not appended."""
+        rejection = Rejection(
+            topic=use.name,
+            reason=reason,
+            size=size,
+            client=self.client,
+            origin=self._connection.throttle.origin,
+            rate=use.measure(now),
+            limit=quotas.threshold(use.name),
+            total_rate=quotas.rate(now),
+            total_limit=quotas.settings.total,
+            enforced=enforced,
+        )
+        self.shared.on_rejected(rejection, now)
 
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "InspectedRequest":
         at_broker = self.shared.at_broker
@@ -193,24 +258,24 @@ class InspectedRequest:
         self._by_id = header.api_version >= TOPIC_ID_SINCE
         self._scanner = ProduceScanner(header.api_version, frame_bytes, body_offset)
         self._cut: set[tuple[int, int]] = set()
+        self._sizes: PartitionSizes | None = None  # in place of the scanner's topics
 
     @property
     def ends(self) -> bool:
         return self._scanner.acks == 0 and bool(self._cut)
 
-    def scan(self, data: bytes, start: int, end: int, now: float) -> None:
-        done = self._scanner.done
-        self._scanner.feed(data, start, end)
-        if self._scanner.done and not done and self._scanner.acks == 0:
-            self._count_unanswered(now)
+    def scan(self, data: bytes, start: int, end: int, now: float) -> None:  # noqa: ARG002
+        scanner = self._scanner
+        scanner.feed(data, start, end)
+        if scanner.done and self._sizes is None:
+            self._note_sizes(scanner)
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
         self._cut = cut = self._inspector.reject(self._quotas, frame, scan.topics, now, by_id=self._by_id)
         self._count_rejected(now)
-        if scan.acks == 0:
-            self._count_unanswered(now)
+        self._note_sizes(scan)
         if not cut:
             return frame
         if len(cut) == sum(len(topic.partitions) for topic in scan.topics):
@@ -220,11 +285,10 @@ class InspectedRequest:
     def response(self, frame: bytes, now: float) -> bytes:
         """Count the broker's result of each partition, and add the results of the rejected partitions."""
         results = read_results(self._version, frame)
-        for number, topic in enumerate(self._scanner.topics):
-            for position, partition in enumerate(topic.partitions):
-                result = results.partitions.get((topic.key, partition.partition_index))
-                if result is not None and (number, position) not in self._cut:
-                    self._count(topic.key, partition.size, result.error, now)
+        for key, index, size in self._sizes or PartitionSizes(self._scanner.topics):
+            result = results.partitions.get((key, index))
+            if result is not None:
+                self._inspector.count(self._quotas, key, size, result.error, now, by_id=self._by_id)
         if not self._cut:
             return frame
         return merged(self._version, frame, results, self._scanner.topics, self._cut, self._shared.error_code, MESSAGE)
@@ -233,20 +297,6 @@ class InspectedRequest:
         topics = [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in self._scanner.topics]
         return refuse(self._version, self._correlation_id, topics, self._shared.error_code, MESSAGE)
 
-    def _count(self, key: bytes, size: int, error: int, now: float) -> None:
-        quotas = self._quotas
-        if quotas.own.is_own(key):
-            return
-        if error in _APPENDED:
-            would_reject = not quotas.settings.enforce and quotas.rejects(quotas.find(key, by_id=self._by_id), now)
-            use = quotas.appended(key, size, now, by_id=self._by_id)
-            if would_reject:
-                quotas.throttled(use, size)
-                self._report(use, QUOTA, size, now, enforced=False)
-            return
-        reason = _ERROR_NAMES.get(error, str(error))
-        self._report(quotas.refused(key, size, reason, now, by_id=self._by_id), reason, size, now)
-
     def _count_rejected(self, now: float) -> None:
         quotas = self._quotas
         for number, topic in enumerate(self._scanner.topics):
@@ -254,27 +304,13 @@ class InspectedRequest:
             use = quotas.find(topic.key, by_id=self._by_id)
             if sizes and use is not None:
                 quotas.throttled(use, sum(sizes))
-                self._report(use, QUOTA, sum(sizes), now)
+                self._inspector.report(quotas, use, QUOTA, sum(sizes), now)
 
-    def _report(self, use: TopicUse, reason: str, size: int, now: float, *, enforced: bool = True) -> None:
-        quotas, inspector = self._quotas, self._inspector
-        rejection = Rejection(
-            topic=use.name,
-            reason=reason,
-            size=size,
-            client=inspector.client,
-            origin=inspector.origin,
-            rate=use.measure(now),
-            limit=quotas.threshold(use.name),
-            total_rate=quotas.rate(now),
-            total_limit=quotas.settings.total,
-            enforced=enforced,
-        )
-        self._shared.on_rejected(rejection, now)
-
-    def _count_unanswered(self, now: float) -> None:
-        """Count the forwarded partitions of a request with acks=0 as appended, because the broker sends no answer."""
-        for number, topic in enumerate(self._scanner.topics):
-            for position, partition in enumerate(topic.partitions):
-                if (number, position) not in self._cut:
-                    self._count(topic.key, partition.size, 0, now)
+    def _note_sizes(self, scan: ProduceScanner) -> None:
+        """Note the forwarded partitions. Only the answer to a rejected one needs the topics themselves."""
+        self._sizes = sizes = PartitionSizes(scan.topics, self._cut)
+        if scan.acks == 0:
+            for key, _, size in sizes:
+                self._inspector.note_sent(self._quotas, key, size, by_id=self._by_id)
+        if not self._cut:
+            scan.topics = []

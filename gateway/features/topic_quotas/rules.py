@@ -141,6 +141,7 @@ class TopicQuotas:
         self._total = AppendedBytes(self.new_rate(now), settings.total)
         self._listed: Set[str] = frozenset()  # the latest list of the cluster's topics
         self._seen: set[str] = set()  # topics that were appended to since then and are not in the list
+        self._left = 0.0  # of the total, for the topics without an explicit threshold
         self._young: set[str] = set()  # topics that were seen before the list and are not in it: the list may be older
         self._names: Mapping[bytes, str] = {}
         self._uses: dict[str, TopicUse] = {}
@@ -340,7 +341,8 @@ class TopicQuotas:
         self._uses[known] = use = self._new_use(known, now, self.settings.total)
         if known not in self._listed:  # `_young` can't have it: young topics have meters already
             self._seen.add(known)
-            self._update_default_threshold()
+            self._defaulted += known not in self.settings.explicit
+            self._divide()
         return use
 
     def _new_use(self, name: str, now: float, capacity: float) -> TopicUse:
@@ -370,8 +372,11 @@ class TopicQuotas:
         explicit = self.settings.explicit
         unlisted = (self._seen | self._young) - explicit.keys() - self._listed
         self._defaulted = len(self._listed) - len(explicit.keys() & self._listed) + len(unlisted)
-        left = max(0.0, self.settings.total - sum(explicit.values()))
-        self.default_threshold = left / max(1, self._defaulted)
+        self._left = max(0.0, self.settings.total - sum(explicit.values()))
+        self._divide()
+
+    def _divide(self) -> None:
+        self.default_threshold = self._left / max(1, self._defaulted)
 
 
 def _shown(topic_id: bytes) -> str:

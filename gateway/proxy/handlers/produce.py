@@ -5,7 +5,7 @@ from typing import Final
 from gateway.proxy.context import SessionContext
 from gateway.proxy.fast_path import FastPath
 from gateway.proxy.handler import (
-    COLLECT_UNLIMITED,
+    COLLECT_PRODUCE,
     DEFER,
     FORWARD,
     Answer,
@@ -17,6 +17,7 @@ from gateway.proxy.handler import (
 )
 from gateway.proxy.produce_gate import InspectedProduce, ProduceInspector
 from gateway.proxy.wire import Wire
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import VOLUMES
 from gateway.quotas.kinds import request_kinds
 from gateway.quotas.kinds.produce import KIND
@@ -44,7 +45,7 @@ class ProduceHandler:
 
     __slots__ = (
         "_client", "_connection", "_fast_path", "_gate", "_half_closed", "_inspector", "_internal", "_own_topics",
-        "_refused", "_scanned", "_throttle", "_topics", "_unread", "_wire",
+        "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unread", "_wire",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
@@ -62,8 +63,12 @@ class ProduceHandler:
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
         self._half_closed = False
+        self._payers: tuple[Bucket, ...] = ()  # they have paid for `_prepaid` bytes of a request that is being collected
+        self._prepaid = 0
 
     def handle(self, request: Request, now: float) -> Verdict:
+        if self._payers:
+            self._pay_back(now)
         if self._gate.paused:
             acks, acks_end = _acks(request)
             self._client.use(request.header.client_id, now)
@@ -79,11 +84,28 @@ class ProduceHandler:
         return FORWARD
 
     def arrived(self, chunk: bytes, end: int, now: float, *, whole: bool) -> None:
-        """Let the inspector see the bytes of the arriving request that stand before `end`."""
+        """See the bytes of the arriving request that stand before `end`. A collected one pays for them."""
+        if self._payers:
+            self._prepaid += end
+            for bucket in self._payers:
+                bucket.record(bucket.per_byte * end, now)
         if self._scanned is not None:
             self._scanned.scan(chunk, 0, end, now)
             if whole:
                 self._scanned = None
+
+    def _prepay(self, request: Request, now: float) -> None:
+        """Charge the bytes of a collected request as they arrive, as its client may never send the last one."""
+        self._client.use(request.header.client_id, now)
+        self._payers, self._prepaid = self._client.buckets(_KIND, now), request.arrived
+        for bucket in self._payers:
+            bucket.record(bucket.per_byte * request.arrived, now)
+
+    def _pay_back(self, now: float) -> None:
+        """Undo `_prepay`: the request is whole, and is charged as any other."""
+        for bucket in self._payers:
+            bucket.record(-bucket.per_byte * self._prepaid, now)
+        self._payers = ()
 
     @property
     def scans(self) -> bool:
@@ -134,10 +156,12 @@ class ProduceHandler:
         if self._inspector is None and self._topics.make_inspector is not None:
             self._inspector = self._topics.make_inspector(self._connection)
         assert self._inspector is not None  # noqa: S101 -- the caller has checked it
+        self._inspector.confirm(now)
         header = request.header
         inspected = self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)
         if inspected.whole and not request.whole:
-            return COLLECT_UNLIMITED
+            self._prepay(request, now)
+            return COLLECT_PRODUCE
         self._charge(request, now)
         request.intercept(inspected)
         if not inspected.whole:
@@ -164,7 +188,7 @@ class ProduceHandler:
     def _refuse_paused(self, request: Request, now: float) -> Verdict:
         self._client.leave_queue()
         if not request.whole:
-            return COLLECT_UNLIMITED
+            return COLLECT_PRODUCE
         frame, header = request.cut()
         partitions = produce.read_partitions(frame, header.body_offset, header.api_version)
         delay = self._gate.refused()
@@ -183,14 +207,23 @@ class ProduceHandler:
             )
         )
 
-    def mute_refused(self, now: float) -> None:
+    def settle(self, now: float) -> None:
+        """All requests that have arrived are taken, and none is still arriving."""
+        self.confirm(now)
+        if self._refused:
+            self._mute_refused(now)
+
+    def confirm(self, now: float) -> None:
+        """As `ProduceInspector.confirm`."""
+        if self._inspector is not None:
+            self._inspector.confirm(now)
+
+    def _mute_refused(self, now: float) -> None:
         """Mute the client once all of its requests that had arrived during a pause are answered.
 
         Requests in the socket were sent before the client knew of the pause. If each of them waited for a mute of its own, a
         client with many requests in flight would run into its request timeout.
         """
-        if not self._refused:
-            return
         unread, self._unread = self._unread, -1
         if unread < 0:
             unread = self._wire.unread_client_bytes()

@@ -1,43 +1,65 @@
-"""The budget of requests that are collected, over several connections."""
+"""The budgets of requests that are collected, over several connections."""
 
 import pytest
 
-from gateway.proxy.collected import MAX_COLLECTED_BYTES, UNCOUNTED_BYTES, CollectBudget, Collected
+from gateway.proxy.collected import MAX_COLLECTED_BYTES, MAX_RECORDS_BYTES, UNCOUNTED_BYTES, CollectBudget, Collected
 from gateway.proxy.handler import EndConnection
 
 PIECE = memoryview(bytes(UNCOUNTED_BYTES))
 MOST = memoryview(bytes(MAX_COLLECTED_BYTES))
 
 
-def test_collect_budget_is_shared_and_given_back():
+def test_connection_that_holds_most_is_ended():
     budget = CollectBudget()
     one, other = Collected(budget), Collected(budget)
-    one.begin(MOST, limited=True)
+    one.begin(MOST, records=False)
     one.add(PIECE)
-    other.begin(PIECE, limited=True)
+    other.begin(PIECE, records=False)
+    other.add(PIECE[:1])  # too many together, but this connection has few
     with pytest.raises(EndConnection, match="unfinished requests") as caught:
-        other.add(PIECE[:1])
+        one.add(PIECE[:1])
     assert caught.value.limit == "collected_bytes"
-    other.drop()
-    assert len(one.take()) == MAX_COLLECTED_BYTES + UNCOUNTED_BYTES
+
+
+def test_collected_bytes_are_given_back():
+    budget = CollectBudget()
+    one, other = Collected(budget), Collected(budget)
+    one.begin(MOST, records=False)
+    other.begin(MOST[: 2 * UNCOUNTED_BYTES], records=False)
+    assert len(one.take()) == MAX_COLLECTED_BYTES
     assert not one
-    assert budget.held == 0
+    other.drop()
+    assert (budget.requests.held, budget.requests.holders) == (0, 0)
 
 
 def test_small_requests_pass_an_exhausted_budget():
     budget = CollectBudget()
-    Collected(budget).begin(memoryview(bytes(MAX_COLLECTED_BYTES + UNCOUNTED_BYTES)), limited=True)
-    small = Collected(budget)
     with pytest.raises(EndConnection):
-        Collected(budget).begin(memoryview(bytes(UNCOUNTED_BYTES + 1)), limited=True)
-    budget.held = MAX_COLLECTED_BYTES
-    small.begin(PIECE, limited=True)
+        Collected(budget).begin(memoryview(bytes(MAX_COLLECTED_BYTES + UNCOUNTED_BYTES + 1)), records=False)
+    small = Collected(budget)
+    small.begin(PIECE, records=False)
     assert small.take() == bytes(PIECE)
 
 
-def test_produce_requests_do_not_use_collect_budget():
+def test_equal_connections_share_the_budget():
+    budget = CollectBudget()
+    several = [Collected(budget) for _ in range(8)]
+    for each in several:
+        each.begin(MOST[: UNCOUNTED_BYTES + MAX_COLLECTED_BYTES // 8], records=False)
+    for each in several:
+        with pytest.raises(EndConnection):
+            each.add(PIECE)
+        each.drop()
+        each.begin(MOST[: UNCOUNTED_BYTES + MAX_COLLECTED_BYTES // 8], records=False)
+
+
+def test_produce_requests_have_a_larger_budget():
     budget = CollectBudget()
     produce = Collected(budget)
-    produce.begin(MOST, limited=False)
-    produce.add(MOST)
-    assert budget.held == 0
+    produce.begin(MOST, records=True)
+    assert (budget.requests.held, budget.records.held) == (0, MAX_COLLECTED_BYTES - UNCOUNTED_BYTES)
+    for _ in range(MAX_RECORDS_BYTES // len(MOST) - 1):
+        produce.add(MOST)
+    produce.add(PIECE)
+    with pytest.raises(EndConnection):
+        produce.add(PIECE[:1])

@@ -10,7 +10,7 @@ from gateway.proxy.handler import FORWARD_COST, HANDLER_COST, MAX_TURN_COST
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine
-from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered
+from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, QUESTION, YES, Metered
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import handshake, handshaken, raw
@@ -277,7 +277,10 @@ class TestWithoutAnswers:
         t.ends()
         assert t.half_closes()
         t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
-        t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
+        t.core.settle(t.now)
+        t.core.close(t.now)
+        t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0), QUESTION)
+        t.broker_answers(YES)
         assert t.counted()[HOT][0] == 100
 
 

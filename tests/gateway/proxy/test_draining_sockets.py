@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.observer import Outlet
 from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
@@ -29,6 +30,8 @@ from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.engine import QuotaEngine
 from loadtest.testkit.certificates import LOOPBACK, Authority
+from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, Metered, produced
+from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, gateway_address, limits
 
@@ -90,6 +93,9 @@ class Place:
         for session in self.sessions:
             session.abort()
         await self._open.aclose()
+
+    def inspect_topics(self, quotas):
+        self._host.context.topics.make_inspector = TopicInspection(quotas, 19, lambda rejection, now: None).open
 
     async def client(self):
         context = None if self._authority is None else ssl.create_default_context(cafile=self._authority.cert)
@@ -446,6 +452,20 @@ async def test_session_counts_until_its_broker_has_all_bytes(place):
     assert len(place.sessions) == 1
     assert await broker.read() == sent
     await place.sessions.wait_empty()
+
+
+@on_uvloop
+async def test_broker_is_read_for_topics_after_the_client_has_gone(place):
+    quotas = Metered.quotas_of()
+    place.inspect_topics(quotas)
+    _, to_gateway, broker, to_client, session = await begin(place, produce_to(1, (HOT, {0: m.batch(100)})))
+    to_gateway.close()
+    await until(lambda: session._client is None)
+    assert len(place.sessions) == 1
+    to_client.write(produced(1, (HOT, {0: 0})))
+    assert await broker.read() == b""
+    await place.sessions.wait_empty()
+    assert [row.appended_bytes for row in quotas.snapshot(START) if row.topic == HOT] == [100]
 
 
 @on_uvloop

@@ -98,7 +98,7 @@ def test_collected_request_comes_back_whole(by):
     s = Split()
     splitter = s.begin(b"aaabb")
     splitter.forward(3)
-    splitter.collect(9, limited=False)
+    splitter.collect(9, records=True)
     splitter.finish()
     assert s.out == [b"aaa"]
     assert state(splitter) == (True, False, True, True)
@@ -116,7 +116,7 @@ def test_collected_request_comes_back_whole(by):
 def test_bytes_behind_a_collected_request_follow_it():
     s = Split()
     splitter = s.begin(b"bb")
-    splitter.collect(4, limited=False)
+    splitter.collect(4, records=True)
     splitter.finish()
     s.begin(b"bbccc")
     assert (splitter.data, splitter.pos) == (b"bbbbccc", 0)
@@ -127,10 +127,10 @@ def test_abandoned_bytes_return_to_the_budget():
     splitter = Splitter([].append, 100_000, budget)
     splitter.add(b"aaa" + bytes(UNCOUNTED_BYTES + 5))
     splitter.forward(3)
-    splitter.collect(90_000, limited=True)
-    assert budget.held == 5
+    splitter.collect(90_000, records=False)
+    assert budget.requests.held == 5
     splitter.abandon()
-    assert budget.held == 0
+    assert budget.requests.held == 0
 
 
 def test_held_bytes_wait_until_their_release():
@@ -171,6 +171,6 @@ def test_last_missing_byte_belongs_to_the_request():
 
 def test_request_is_collected_from_its_first_byte():
     splitter = Split().begin(b"a")
-    splitter.collect(4, limited=False)
+    splitter.collect(4, records=True)
     splitter.finish()
     assert state(splitter) == (True, False, True, True)

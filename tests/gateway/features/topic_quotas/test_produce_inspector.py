@@ -5,7 +5,7 @@ from struct import pack_into
 
 import pytest
 
-from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicInspection
+from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MAX_UNCONFIRMED, MESSAGE, TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.proxy.handler import EndConnection
@@ -14,6 +14,7 @@ from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from protocol.api_keys import ApiKey
+from protocol.bodies import api_versions
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
@@ -54,6 +55,12 @@ def produced(correlation_id, *topics, version=9, throttle_time_ms=0, **values):
         data.append(field(version, name) | {"partition_responses": results})
     values |= {"throttle_time_ms": throttle_time_ms} if version >= 1 else {}
     return codec.encode_response(ApiKey.PRODUCE, version, {"responses": data} | values, correlation_id)
+
+
+QUESTION = api_versions.ask(0, None)
+"""Weir's own request behind a Produce with acks=0. A broker that refuses the Produce does not answer it."""
+
+YES = codec.encode_response(ApiKey.API_VERSIONS, 0, {"api_keys": []}, 0)
 
 
 class Metered(Transcript):
@@ -132,14 +139,96 @@ def test_appended_bytes_count_despite_late_replicas(error):
     assert t.counted()[HOT] == (300, 0, {})
 
 
-def test_unanswered_request_counts_all_its_bytes():
+def unanswered(correlation_id, size, topic=HOT):
+    return produce(correlation_id, (topic, {0: b"x" * size}), acks=0)
+
+
+def test_unanswered_request_counts_after_a_later_answer():
     t = Metered()
-    request = produce(1, (HOT, {0: b"x" * 300}), acks=0)
+    request = unanswered(1, 300)
     t.client_sends(request[:-50])
+    t.broker_got(request[:-50])
+    t.client_sends(request[-50:])
+    t.broker_got(request[-50:], QUESTION)
     assert t.counted()[HOT] == (0, 0, {})
-    t.client_sends(request[-50:], produce(2, (HOT, {0: b"x"}), acks=0))
-    t.broker_got(request, produce(2, (HOT, {0: b"x"}), acks=0))
-    assert t.counted()[HOT] == (301, 0, {})
+    t.broker_answers(YES)
+    assert t.counted()[HOT] == (300, 0, {})
+    t.client_got()
+    assert t.core.idle
+
+
+def test_one_question_is_in_flight_at_a_time():
+    t = Metered()
+    t.client_sends(unanswered(1, 300), unanswered(2, 20), unanswered(3, 1))
+    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), unanswered(3, 1))
+    t.broker_answers(YES)
+    assert t.counted()[HOT] == (300, 0, {})
+    t.broker_got(QUESTION)
+    t.broker_answers(YES)
+    assert t.counted()[HOT] == (321, 0, {})
+
+
+def test_question_never_cuts_a_request():
+    t = Metered()
+    t.client_sends(unanswered(1, 300), unanswered(2, 20))
+    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20))
+    t.client_sends(unanswered(3, 500)[:400])
+    t.broker_answers(YES)
+    t.broker_got(unanswered(3, 500)[:400])
+    t.client_sends(unanswered(3, 500)[400:])
+    t.broker_got(unanswered(3, 500)[400:], QUESTION)
+    t.broker_answers(YES)
+    assert t.counted()[HOT] == (820, 0, {})
+
+
+def test_made_up_topics_take_nothing_from_others():
+    """The broker closes the connection."""
+    t = Metered()
+    before = t.gate.quotas.default_threshold
+    t.client_sends(*(unanswered(number, 5_000, f"made-up-{number}") for number in range(50)))
+    t.core.close(t.now)
+    assert t.gate.quotas.default_threshold == before
+    assert not t.gate.quotas.over(t.now)
+    assert t.counted().keys() == {HOT, COLD}
+
+
+def test_topics_without_an_answer_are_bounded():
+    t = Metered()
+    t.gate.quotas.update_topics({})
+    t.client_sends(produce(1, *((f"topic-{number}", {0: b"x"}) for number in range(MAX_UNCONFIRMED + 10)), acks=0))
+    t.broker_answers(YES)
+    assert len(t.counted()) == MAX_UNCONFIRMED
+    assert sum(appended for appended, _, _ in t.counted().values()) == MAX_UNCONFIRMED + 10
+
+
+def test_question_is_the_last_request_of_a_client_that_goes():
+    t = Metered()
+    t.client_sends(unanswered(1, 300), unanswered(2, 20))
+    t.broker_answers(YES)
+    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION)
+    t.client_sends(unanswered(3, 7))
+    t.core.settle(t.now)
+    t.core.close(t.now)
+    t.broker_answers(YES)
+    assert t.counted()[HOT] == (320, 0, {})
+
+
+def test_answers_count_after_the_client_has_gone():
+    t = Metered()
+    t.client_sends(m.fetch(1), produce(2, (HOT, {0: b"x" * 300})), m.metadata(3))
+    t.core.close(t.now)
+    assert t.core.in_flight
+    t.broker_answers(m.fetched(1, size=5_000), produced(2, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (300, 0, {})
+    t.broker_answers(m.described(3, []))
+    assert not t.core.in_flight
+    t.client_got()
+
+
+def test_other_answers_do_not_count_after_the_client_has_gone():
+    t = Metered()
+    t.client_sends(m.fetch(1), m.metadata(2))
+    t.core.close(t.now)
     assert not t.core.in_flight
 
 
@@ -203,7 +292,10 @@ def test_cut_unanswered_request_ends_connection(by):
     t.goes_over()
     with pytest.raises(EndConnection, match="acks=0"):
         t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"}), acks=0), m.heartbeat(2), by=by)
-    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0))
+    t.core.settle(t.now)
+    t.core.close(t.now)
+    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), QUESTION)
+    t.broker_answers(YES)
     assert t.counted() == {HOT: (5_000, 30, {}), COLD: (1, 0, {})}
 
 
@@ -211,7 +303,8 @@ def test_uncut_unanswered_request_passes():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2))
-    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2))
+    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2), QUESTION)
+    t.broker_answers(m.beat(2), YES)
     assert t.counted()[COLD] == (1, 0, {})
 
 
@@ -225,6 +318,27 @@ def test_client_quota_is_charged_for_rejected_bytes():
     t.broker_got()
     assert t.paused
     assert t.row().amount_total == len(request) - 4
+
+
+@pytest.mark.parametrize("by", [None, 100])
+def test_collected_request_pays_for_its_bytes_as_they_arrive(by):
+    t = Metered(limits(produce=1_000))
+    t.goes_over()
+    request = produce(1, (COLD, {0: b"x" * 2_000}))
+    t.client_sends(request[:1_004], by=by)
+    t.broker_got()
+    assert t.row().amount_total == 1_000
+    t.client_sends(request[1_004:], by=by)
+    t.broker_got(request)
+    assert t.row().amount_total == len(request) - 4
+
+
+def test_collected_request_that_is_never_whole_stays_charged():
+    t = Metered(limits(produce=1_000))
+    t.goes_over()
+    t.client_sends(produce(1, (COLD, {0: b"x" * 2_000}))[:1_004])
+    t.core.close(t.now)
+    assert t.row().amount_total == 1_000
 
 
 def test_exempt_client_is_counted_and_never_rejected():
