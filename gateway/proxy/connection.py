@@ -227,7 +227,7 @@ class Session(BrokerSession):
             self._client.write(data)
 
     def write_broker(self, data: Data) -> None:
-        """Connect to the broker, as these are the client's first bytes. A client that sends nothing costs its broker nothing."""
+        """Connect to the broker: these are the client's first bytes. A client that sends nothing costs its broker nothing."""
         if self._dialing is not None:
             self._dialing.early.append(data)
         else:
