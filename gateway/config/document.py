@@ -1,5 +1,6 @@
 """Parses YAML to plain data with the line of every key. Duplicate keys are errors."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,17 @@ from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader, if PyYAML has it, is ten times faster. The difference is visible from a thousand entities on."""
 
+NUMBER_REMEDY = "write a number in plain digits, or anything else in quotes"
+
 _LONGEST_SHOWN = 40
 _MAX_DEPTH = 64
 _TOO_DEEP = "is nested too deeply"
 _LIBYAML_TOO_DEEP = "exceeded maximum nesting depth"
 _MAX_ALIASED = 100_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_SURPRISING = re.compile(r"[-+]?(?:0[0-9xXoObB_].*|.*:.*)")
+"""YAML 1.1 takes 0100 for octal, and 20:00:00 for a number of base 60. Nobody who writes either means that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,8 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
         if id(node) in entered:
             continue
         entered.add(id(node))
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and _SURPRISING.fullmatch(node.value):
+            problems.append(_surprising(node, path))
         if isinstance(node, yaml.SequenceNode):
             pending.extend(((*path, index), item) for index, item in enumerate(node.value))
         elif isinstance(node, yaml.MappingNode):
@@ -131,6 +139,16 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
                     lines[child] = line
                     pending.append((child, value))
     return problems
+
+
+def _surprising(node: yaml.ScalarNode, path: KeyPath) -> Problem:
+    written = node.value[:_LONGEST_SHOWN]
+    return Problem(
+        key_path(path),
+        f"is {written}, which YAML takes for a number of another base",
+        NUMBER_REMEDY,
+        line=node.start_mark.line + 1,
+    )
 
 
 def _unreadable(loader: yaml.constructor.SafeConstructor, root: yaml.Node, error: Exception) -> Problem:

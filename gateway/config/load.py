@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gateway.config.certificates import check_certificates
 from gateway.config.checks import cross_check, split_unsupported
-from gateway.config.document import Document, read_document
+from gateway.config.document import NUMBER_REMEDY, Document, read_document
 from gateway.config.explain import explain, problem
 from gateway.config.model import (
     WeirConfig,
@@ -92,8 +92,9 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
     except ValidationError as error:
         # An unsupported key was removed, so its section may lack something now. The problem of the key explains that.
         cut = [problem.key for problem in unsupported]
-        found = explain(error, document)
-        problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
+        found = [each for each in explain(error, document) if not any(key.startswith(f"{each.key}.") for key in cut)]
+        explained = {each.key for each in found}
+        problems = [each for each in problems if each.remedy != NUMBER_REMEDY or each.key not in explained] + found
     else:
         if not problems and directory is not None:
             problems += check_certificates(config, document, directory)

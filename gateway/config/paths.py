@@ -1,5 +1,6 @@
 """Checks of the paths to which Weir writes: the files of `state`, and the folder of the ledger."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,17 +28,29 @@ def check_paths(config: "WeirConfig", document: Document, directory: Path) -> It
 
 
 def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:
-    """One line for each missing folder that stands in `state` as a relative path, and so is below the config file's directory.
+    """One line for each folder of `state` and `ledger` that the present user can't write to.
 
-    Absolute folders may belong to another machine or to a container, and systemd makes those of its unit at the start.
+    A missing folder counts if it stands in `state` as a relative path, and so is below the config file's directory. Absolute
+    folders may belong to another machine or to a container, and systemd makes those of its unit at the start.
     """
     for key in _STATE:
         given = getattr(config.state, key)
-        if given is None or Path(given).is_absolute():
+        if given is None:
             continue
         folder = (directory / given).parent
-        if not folder.exists():
+        if folder.exists():
+            yield from _closed(f"state.{key}", folder)
+        elif not Path(given).is_absolute():
             yield (
                 f"state.{key}: the folder {folder} does not exist, so nothing can be saved there"
                 " — make it, writable for the user that runs Weir"
             )
+    if config.ledger is not None:
+        path = config.ledger.path.absolute()
+        if path.exists() or not config.ledger.path.is_absolute():
+            yield from _closed("ledger.path", next(each for each in (path, *path.parents) if each.exists()))
+
+
+def _closed(key: str, folder: Path) -> Iterator[str]:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield f"{key}: the present user can't write to the folder {folder} — make it writable for the user that runs Weir"

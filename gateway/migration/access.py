@@ -21,8 +21,6 @@ from gateway.migration.client_properties import ClientProperties, read_propertie
 from gateway.proxy.tls.contexts import client_context
 from protocol.errors import ProtocolError
 
-_REMEDY = "check --bootstrap-server and --command-config"
-
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -38,6 +36,7 @@ class Access:
     client_id: str = "weir"
     timeout_ms: int = 10_000
     arguments: str = ""
+    remedy: str = "check --bootstrap-server and --command-config"
 
     def connections(self) -> Connections:
         return Connections(self.options, self.client_id, self.timeout_ms)
@@ -57,8 +56,8 @@ class Access:
                 problems.append(f"{where} answers, but not as a Kafka broker does ({problem})")
             else:
                 refused = bool(mechanisms) or "sasl_mechanism" in self.options()
-                return MigrationError(f"{where}: {self.advice(mechanisms)}" if refused else f"{error} — {_REMEDY}")
-        return MigrationError(f"{'; '.join(problems)} — {_REMEDY}")
+                return MigrationError(f"{where}: {self.advice(mechanisms)}" if refused else f"{error} — {self.remedy}")
+        return MigrationError(f"{'; '.join(problems)} — {self.remedy}")
 
 
 def addresses(text: str) -> tuple[Address, ...]:
@@ -124,7 +123,11 @@ def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: P
 
     secured = config.upstream.tls is not None or config.upstream.sasl is not None
     arguments = f" --config {path}" if secured else ""
-    return Access(servers, upstream.client_options, upstream.context, advice, arguments=arguments)
+    options = upstream.client_options
+    if bootstrap is not None:
+        return Access(servers, options, upstream.context, advice, arguments=arguments)
+    remedy = f"check upstream.bootstrap_servers in {path}"
+    return Access(servers, options, upstream.context, advice, arguments=arguments, remedy=remedy)
 
 
 def reason_of(error: OSError) -> str:

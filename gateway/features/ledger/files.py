@@ -82,7 +82,11 @@ class LedgerFiles:
                 self._append(folder, "".join(f"{line}\n" for line in some).encode(), wall, now)
             except OSError as error:
                 lost += len(some)
-                _log.error("%d events are lost: %s/%s can't be written: %s", len(some), self._path, folder, error.strerror)
+                _log.error(
+                    "ledger.path: %d events are lost: %s/%s can't be written: %s"
+                    " — free space there, or make the folder writable for the user that runs Weir",
+                    len(some), self._path, folder, error.strerror,
+                )  # fmt: skip
         for folder, part in list(self._parts.items()):
             if now - part.begun >= self.rotate_seconds or part.good >= self.max_file_bytes:
                 self._finish(folder)

@@ -128,6 +128,9 @@ def run(options: argparse.Namespace) -> int:
         reason = "no folder" if Path(options.events).exists() else "no such path"
         messages.error(f"--events {options.events}: {reason}; give it the folder with date=.../hour=.../ folders")
         return FAILED
+    if (fault := _out_fault(options)) is not None:
+        messages.error(f"--out {options.out}: {fault}; give it a folder in which you may write")
+        return FAILED
     quotas = None
     if options.what_if is not None:
         quotas = _what_if(options.what_if, messages)
@@ -166,6 +169,20 @@ def missing_requirement() -> str | None:
 def _is_absent(options: argparse.Namespace) -> bool:
     """True if the ledger's folder is missing on this machine. Under spark-submit, a path may be one of the cluster's."""
     return not (options.kafka or "://" in options.events or submitted() or Path(options.events).is_dir())
+
+
+def _out_fault(options: argparse.Namespace) -> str | None:
+    """The reason why no report can be written to a folder of this machine. Makes the folder."""
+    if "://" in options.out or submitted():
+        return None
+    folder = Path(options.out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        return "that is a file"
+    except (OSError, ValueError) as error:
+        return f"it can't be made ({getattr(error, 'strerror', None) or error})"
+    return None if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to (Permission denied)"
 
 
 def submitted() -> bool:

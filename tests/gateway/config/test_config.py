@@ -202,6 +202,8 @@ BAD = [
     ("? [a]\n: b\n", "(file)", "unhashable key", "correct it"),
     (MINIMAL + "1: 2\n", "[1]", "is not a key, because it is not text", "quotes"),
     (MINIMAL + LISTENERS, "listeners", "is given twice, first on line 2", "keep one"),
+    (MINIMAL + "admin: {port: 0100}\n", "admin.port", "is 0100, which YAML takes for a number of another base", "plain digits"),
+    (MINIMAL + "admin: {port: 2:30:00}\n", "admin.port", "is 2:30:00, which YAML takes for a number", "in quotes"),
     (MINIMAL + "admin:\n  port: 1\n  port: 2\n", "admin.port", "is given twice, first on line 4", "keep one"),
     # keys
     (LISTENERS, "upstream", "is missing", "bootstrap_servers"),

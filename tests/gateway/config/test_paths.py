@@ -1,5 +1,6 @@
 """Paths to which Weir could never write are errors; missing folders may be warnings."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,29 @@ def test_missing_folder_below_the_config_is_a_warning(folder: Path) -> None:
     (warning,) = path_warnings(config, folder)
     assert warning.startswith(f"state.path: the folder {folder}/new does not exist")
     assert warning.endswith("— make it, writable for the user that runs Weir")
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("state: {path: folder/kept.json}", "state.path"),
+        ("state: {usage_path: %s/folder/use.jsonl}", "state.usage_path"),
+        ("ledger: {path: %s/folder}", "ledger.path"),
+        ("ledger: {path: ./missing/ledger}", "ledger.path"),
+    ],
+)
+def test_folder_of_another_user_is_a_warning(folder: Path, section: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    monkeypatch.chdir(folder)
+    config = parse_config(MINIMAL + section.replace("%s", str(folder)) + "\n", source="weir.yaml", directory=folder)
+    (warning,) = path_warnings(config, folder)
+    assert warning.startswith(f"{key}: the present user can't write to the folder {folder}")
+
+
+def test_ledger_of_another_machine_has_no_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    config = parse_config(MINIMAL + "ledger: {path: /var/lib/of-another-machine}\n", source="weir.yaml", directory=folder)
+    assert list(path_warnings(config, folder)) == []
 
 
 @pytest.mark.parametrize("path", ["kept.json", "file", "folder/kept.json", "/var/lib/of-another-machine/kept.json"])

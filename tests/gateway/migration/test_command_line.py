@@ -56,7 +56,8 @@ def test_unreachable_broker_is_named(config: Path, nobody: str, command: str, na
     """Without --bootstrap-server, the brokers are those of the config."""
     servers = ["--bootstrap-server", nobody] if named else []
     found = failure(capsys, command, "--config", str(config), *servers)
-    assert found == (f"{nobody} can't be reached: Connection refused — check --bootstrap-server and --command-config\n")
+    remedy = "--bootstrap-server and --command-config" if named else f"upstream.bootstrap_servers in {config}"
+    assert found == f"{nobody} can't be reached: Connection refused — check {remedy}\n"
 
 
 def test_restore_connects_to_the_brokers_of_the_lift(tmp_path: Path, nobody: str, capsys) -> None:

@@ -56,6 +56,20 @@ def test_missing_ledger_is_named_before_java_starts(
     assert "weir-0.jsonl.gz: no folder; give it the folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("out", "fault"),
+    [("file", "that is a file"), ("file/report", "it can't be made (Not a directory)"), ("/proc/report", "it can't")],
+)
+def test_impossible_folder_is_named_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], out: str, fault: str
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda *_: pytest.fail("the report began"))
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    (tmp_path / "file").touch()
+    assert main(["report", "--events", str(tmp_path), "--out", f"{tmp_path / out}"]) == 1
+    assert f"weir report: --out {tmp_path / out}: {fault}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", ["hdfs:///ledger", "/of/the/cluster"])
 def test_ledger_elsewhere_is_not_looked_for(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(command, "_run", lambda *_: 7)
