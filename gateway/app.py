@@ -236,7 +236,8 @@ class Gateway:
             return "draining"
         if not self._discovery.reached_once:
             return self._discovery.problem
-        return self._features.not_ready()
+        unusable = [listener.unusable for listener in self._listeners if listener.unusable is not None]
+        return unusable[0] if unusable else self._features.not_ready()
 
 
 def _allow_open_files() -> None:

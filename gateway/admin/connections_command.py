@@ -133,6 +133,12 @@ def _table(answer: Answer, width: int) -> "Table":
     return table
 
 
+def _time_left(row: Answer) -> str:
+    from gateway.quotas.snapshot import wait_text
+
+    return wait_text(row["throttle_left"]) if row["throttled_by"] else ""
+
+
 def _pace(row: Answer) -> str:
     from gateway.quotas.kinds.kind import BYTES
 
@@ -149,7 +155,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Answer], str]]] = {
     "broker": lambda row: "-" if row["broker"] is None else str(row["broker"]),
     "since": lambda row: row["since"][:19].replace("T", " "),
     "bytes/s": _pace,
-    "time left": lambda row: f"{row['throttle_left']:.1f} s" if row["throttled_by"] else "",
+    "time left": _time_left,
     "throttled by": lambda row: row["throttled_by"],
 }
 _WIDE: Final = 120

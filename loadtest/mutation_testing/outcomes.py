@@ -88,7 +88,7 @@ def summary(area: str, mutants: dict[str, list[Mutant]], journal: Journal, *, su
     for module, each in mutants.items():
         counts = _counts(module, each, journal)
         total += counts
-        yield f"{module}: {_score(counts):.1%} of {counts.total()} ({_text(counts)})"
+        yield f"{module}: {_shown(counts)}"
         if survivors:
             known = equivalent().get(module, {})
             for mutant in each:
@@ -96,7 +96,12 @@ def summary(area: str, mutants: dict[str, list[Mutant]], journal: Journal, *, su
                 if outcome not in _FOUND and mutant.key not in known:
                     yield f"  {mutant.line} {outcome}: {mutant.key}"
             yield from (f"  unknown in equivalent.toml: {key}" for key in known.keys() - {mutant.key for mutant in each})
-    yield f"{area}: {_score(total):.1%} of {total.total()} ({_text(total)})"
+    yield f"{area}: {_shown(total)}"
+
+
+def _shown(counts: Counter[str]) -> str:
+    score = f"{_score(counts):.1%}" if _rated(counts) else "no mutant was tried"
+    return f"{score} of {counts.total()} ({_text(counts)})"
 
 
 def _text(counts: Counter[str]) -> str:

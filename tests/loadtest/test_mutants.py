@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.mutation_testing.code_swap import CodeSwap
 from loadtest.mutation_testing.mutants import mutants_of
-from loadtest.mutation_testing.outcomes import _interval, _score, equivalent
+from loadtest.mutation_testing.outcomes import _interval, _score, _shown, equivalent
 
 SOURCE = '''"""A module."""
 
@@ -89,3 +89,7 @@ def test_each_equivalent_mutant_has_a_reason():
         for key, reason in found.items():
             assert reason.endswith("."), key
             assert key.split(" -> ")[0] in source, key
+
+
+def test_score_needs_a_mutant_that_was_tried():
+    assert _shown(Counter({"not tried": 3, "equivalent": 1})) == "no mutant was tried of 4 (1 equivalent, 3 not tried)"

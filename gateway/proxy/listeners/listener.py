@@ -74,6 +74,7 @@ class Listener:
         self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
         self._context.authentication_gate = None if sasl.required is False else self._gate
         self._ports: dict[int, int] = {}
+        self.unusable: str | None = None  # the reason why clients of this listener reach no broker
         self._acceptors: list[Acceptor] = []
         self._closed = False
         self._claims = claims
@@ -172,6 +173,7 @@ class Listener:
                 continue
             self._warn_of_collision(broker_ports, node_id, port)
             self._ports[node_id] = port
+            self.unusable = None
             _log.info(
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
@@ -182,6 +184,8 @@ class Listener:
             "listener %s: no port of broker_ports %s is left for broker %d, so clients can't reach it: widen broker_ports",
             self._config.name, broker_ports, node_id, extra={"broker": node_id},
         )  # fmt: skip
+        if not self._ports:
+            self.unusable = f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound"
 
     def _warn_of_collision(self, broker_ports: PortRange, node_id: int, port: int) -> None:
         """Warn if the broker's own port belongs to another broker, so that this broker gets a different port."""

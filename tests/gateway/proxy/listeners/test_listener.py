@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
@@ -102,6 +102,19 @@ async def test_port_of_another_program_is_not_blamed_on_the_range(
     assert "has ports of other programs: port" in caplog.text
     assert "end those programs, or choose another range" in caplog.text
     assert "too narrow" not in caplog.text
+
+
+async def test_listener_without_any_broker_port_is_unusable(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = worker()
+    with ExitStack() as programs:
+        for port in range(first, first + PORTS):
+            programs.enter_context(socket.create_server(("127.0.0.1", port), reuse_port=True))
+        assert advertised(one, 1) is None
+    assert one.unusable is not None
+    assert f"no port of broker_ports {first}-{first + PORTS - 1} can be bound" in one.unusable
+    assert "widen broker_ports" in caplog.text
 
 
 async def test_broker_ids_that_share_a_port_warn_with_remedy(
