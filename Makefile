@@ -126,11 +126,14 @@ $(STAMPS)/classes: $(STAMPS)/kafka loadtest/testkit/kafka/class_archive.py | $(S
 	@$(BIN)/python -m loadtest.testkit.kafka.class_archive || echo "setup: so Kafka's brokers start more slowly, and the tests take longer"
 	@touch $@
 
+# Without these flags, Helm takes Kubernetes 1.20 as its default, and the chart refuses it. Helm v3.19 has the client of Kubernetes 1.34.
+HELM_DEFAULTS := $(foreach package,chartutil lint/rules,-X helm.sh/helm/v3/pkg/$(package).k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$(package).k8sVersionMinor=34)
+
 $(STAMPS)/helm: | $(STAMPS)/prerequisites
 	@if ! command -v helm > /dev/null; then \
 	  if command -v go > /dev/null; then \
 	    echo "setup: building Helm with Go, for the tests of the chart (one to three minutes) ..."; \
-	    GOBIN=$(CURDIR)/.cache/tools/bin go install helm.sh/helm/v3/cmd/helm@v3.19.5 2> .cache/helm.log \
+	    GOBIN=$(CURDIR)/.cache/tools/bin go install -ldflags '$(HELM_DEFAULTS)' helm.sh/helm/v3/cmd/helm@v3.19.5 2> .cache/helm.log \
 	      || { tail -n 3 .cache/helm.log; echo "setup: no Helm, so tests of the chart are skipped"; }; \
 	  else \
 	    echo "setup: neither helm nor go here: tests of the chart are skipped. To change that: apt-get install golang-go"; \

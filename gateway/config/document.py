@@ -22,7 +22,7 @@ _MAX_ALIASED = 100_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 _SURPRISING = re.compile(r"[-+]?(?:0[0-9xXoObB_].*|.*:.*)")
-"""YAML 1.1 takes 0100 for octal, and 20:00:00 for a number of base 60. Nobody who writes either means that."""
+"""YAML 1.1 takes 0100 for octal, and 20:00:00 for a number of base 60."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,8 @@ class Session(BrokerSession):
 
     def call_ready(self) -> None:
         """Call the core's `ready` in the event loop's next turn, unless the client is gone by then."""
-        self._loop.call_soon(self._guarded, self._core.ready)
+        if not self.closing:
+            self._loop.call_soon(self._guarded, self._core.ready)
 
     def unread_client_bytes(self) -> int:
         """The client's bytes in the kernel; under TLS also those that came with the bytes before a pause."""

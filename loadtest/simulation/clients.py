@@ -97,7 +97,8 @@ class ClientConnection(asyncio.Protocol):
         if any(host != self.gateway for host, _ in answer.brokers):
             verdicts.fail("wrong address", f"the response to {number} names {answer.brokers}")
         if api is Api.FETCH and self.client.plan.in_session:
-            self.session = (0, 0) if answer.error else (answer.session_id or self.session[0], self.session[1] + 1)
+            # As Java does: an answer without a session begins none.
+            self.session = (answer.session_id, self.session[1] + 1) if answer.session_id and not answer.error else (0, 0)
 
     def eof_received(self) -> None:
         self.ended = "fin"

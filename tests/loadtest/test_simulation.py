@@ -15,7 +15,6 @@ from gateway.alter_queue import AlterQueue
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.sharing.member import Member
 from gateway.features.topic_quotas import produce_inspector
-from gateway.features.topic_quotas.produce_inspector import InspectedRequest
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.proxy import connection
 from gateway.proxy.broker_end import Dialing
@@ -38,6 +37,7 @@ from loadtest.simulation.series import Series
 from loadtest.simulation.shrink import shrink
 from loadtest.simulation.styles import plan_of
 from loadtest.testkit.paths import CHECKOUT
+from protocol.bodies.produced_topics import PartitionSizes
 
 SEEDS = 200
 MUTANT_SEEDS = 60
@@ -250,11 +250,13 @@ def patient_topics(patch):
 
 def forgotten_batches(patch):
     """Only the first topic of a request counts."""
-    count = InspectedRequest._count
-    patch.setattr(
-        InspectedRequest, "_count",
-        lambda self, key, *rest: count(self, key, *rest) if key == self._scanner.topics[0].key else None,
-    )  # fmt: skip
+    whole = PartitionSizes.__iter__
+
+    def of_first_topic(self):
+        found = list(whole(self))
+        return iter([each for each in found if each[0] == found[0][0]])
+
+    patch.setattr(PartitionSizes, "__iter__", of_first_topic)
 
 
 def one_bucket_for_all_brokers(patch):

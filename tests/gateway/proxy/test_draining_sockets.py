@@ -455,6 +455,14 @@ async def test_session_counts_until_its_broker_has_all_bytes(place):
 
 
 @on_uvloop
+async def test_handler_may_be_ready_after_the_session_has_ended(place):
+    _, to_gateway, _, _, session = await begin(place, m.heartbeat(1))
+    to_gateway.close()
+    await until(lambda: not hasattr(session, "_core"))
+    session.call_ready()
+
+
+@on_uvloop
 async def test_broker_is_read_for_topics_after_the_client_has_gone(place):
     quotas = Metered.quotas_of()
     place.inspect_topics(quotas)

@@ -1,0 +1,52 @@
+{{- /* Refuses keys of `services` that no listener has. */ -}}
+{{- define "weir.checkServices" -}}
+{{- $names := list -}}
+{{- range (include "weir.listeners" . | fromYaml).listeners -}}{{- $names = append $names .name -}}{{- end -}}
+{{- range $name, $_ := .Values.services -}}
+{{- if not (has $name $names) -}}
+{{- fail (printf "services.%s: no listener is named %s; config.listeners has %s: rename the key to one of these, or remove it" $name $name (join ", " $names)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuses volume agents whose usage no gateway reads. */ -}}
+{{- define "weir.checkVolumeAgent" -}}
+{{- $volumes := (.Values.config.quotas | default dict).volumes -}}
+{{- $source := dig "source" "log_dirs" ($volumes | default dict) -}}
+{{- if and (.Values.volumeAgent | default dict).enabled (or (not (kindIs "map" $volumes)) (ne $source "topic")) -}}
+{{- $found := ternary (printf "config.quotas.volumes.source is %s" $source) "config.quotas.volumes is missing" (kindIs "map" $volumes) -}}
+{{- fail (printf "volumeAgent.enabled is true, but %s, so no gateway reads the agents' usage: set config.quotas.volumes.source to topic, or volumeAgent.enabled to false" $found) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuses paths of `config` at which a gateway cannot write. Of nested mounts, the innermost decides. */ -}}
+{{- define "weir.checkPaths" -}}
+{{- $mounts := dict "/" (not (.Values.securityContext | default dict).readOnlyRootFilesystem) "/etc/weir/config" false "/var/lib/weir" true "/tmp" true -}}
+{{- if .Values.ledgerVolume.enabled -}}{{- $_ := set $mounts "/var/lib/weir-ledger" true -}}{{- end -}}
+{{- range $name, $_ := .Values.secrets -}}{{- $_ := set $mounts (printf "/etc/weir/secrets/%s" $name) false -}}{{- end -}}
+{{- range .Values.extraVolumeMounts -}}{{- $_ := set $mounts (clean .mountPath) (not .readOnly) -}}{{- end -}}
+{{- $writable := list -}}
+{{- range $mount, $yes := $mounts -}}{{- if $yes -}}{{- $writable = append $writable $mount -}}{{- end -}}{{- end -}}
+{{- $remedy := printf "give a path below %s, or mount a volume there with extraVolumes and extraVolumeMounts" (join " or " $writable) -}}
+{{- /* Relative paths start at the config file's folder, the ledger's at the image's working directory. */ -}}
+{{- $state := .Values.config.state | default dict -}}
+{{- $checks := list (list "config.state.path" ($state.path | default "weir.state.json") "/etc/weir/config") -}}
+{{- with $state.usage_path -}}{{- $checks = append $checks (list "config.state.usage_path" . "/etc/weir/config") -}}{{- end -}}
+{{- with dig "path" "" (.Values.config.ledger | default dict) -}}{{- $checks = append $checks (list "config.ledger.path" . "/var/lib/weir") -}}{{- end -}}
+{{- range $check := $checks -}}
+{{- $path := index $check 1 -}}
+{{- $whole := clean (ternary $path (printf "%s/%s" (index $check 2) $path) (isAbs $path)) -}}
+{{- $innermost := "/" -}}
+{{- range $mount, $_ := $mounts -}}
+{{- if and (hasPrefix (printf "%s/" $mount) (printf "%s/" $whole)) (gt (len $mount) (len $innermost)) -}}{{- $innermost = $mount -}}{{- end -}}
+{{- end -}}
+{{- if not (get $mounts $innermost) -}}
+{{- if and (hasPrefix "/var/lib/weir-ledger/" (printf "%s/" $whole)) (not $.Values.ledgerVolume.enabled) -}}
+{{- $remedy = printf "set ledgerVolume.enabled to true, or %s" $remedy -}}
+{{- end -}}
+{{- $found := (or (ne (index $check 0) "config.state.path") (not (empty $state.path))) | ternary (printf "is %s" $path) "is missing" -}}
+{{- $closed := eq $innermost "/" | ternary "the root file system" $innermost -}}
+{{- fail (printf "%s %s, but the gateways cannot write to %s, because %s is read-only: %s" (index $check 0) $found $whole $closed $remedy) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
