@@ -164,7 +164,7 @@ class RequestStream:
             self._held_since = -1.0
         splitter.finish()
         if not splitter.inside_request and self._direction.state is not RequestState.HALF_CLOSED:
-            self._produce.settle(now)
+            self._produce.settle(now, held=bool(splitter.held))
             self._pause_where_due()
 
     def _put_off(self, now: float) -> bool:

@@ -207,10 +207,10 @@ class ProduceHandler:
             )
         )
 
-    def settle(self, now: float) -> None:
-        """All requests that have arrived are taken, and none is still arriving."""
+    def settle(self, now: float, *, held: bool) -> None:
+        """No request is still arriving. Requests that have arrived may be `held`, and are then not answered yet."""
         self.confirm(now)
-        if self._refused:
+        if self._refused and not held:
             self._mute_refused(now)
 
     def confirm(self, now: float) -> None:

@@ -113,6 +113,17 @@ def test_pipelined_produce_is_refused_before_the_mute(version):
     assert t.paused
 
 
+def test_requests_of_several_turns_are_refused_before_the_mute():
+    """After some 16 KiB of opened requests, the next ones wait for the event loop's next turn."""
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(*(m.produce(number, size=10_000) for number in range(5)))
+    assert t.called_ready
+    t.goes_on()
+    t.client_got(*(refused(number) for number in range(5)))
+    assert t.core.throttle.active
+
+
 def test_requests_left_in_the_socket_are_refused_before_the_mute():
     """Two chunks: the second one is still in the socket when the first one has been refused."""
     t = Gated()
