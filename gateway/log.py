@@ -146,7 +146,8 @@ class OfWorker(logging.Filter):
 def _log_unraisable(raised: "sys.UnraisableHookArgs") -> None:
     """Log an error of a callback or a destructor, with its traceback.
 
-    A server name that is not ASCII comes without one, as `bytes`. Any client can send it, and Python's ssl module refuses it.
+    Any client can send a server name that is not ASCII, which Python's ssl module refuses. That error gets no traceback; its
+    object is the name, in `bytes`.
     """
     kind, error = raised.exc_type, raised.exc_value
     traceback = None if error is None or isinstance(raised.object, bytes) else (kind, error, raised.exc_traceback)

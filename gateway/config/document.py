@@ -12,8 +12,6 @@ from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader, if PyYAML has it, is ten times faster. The difference is visible from a thousand entities on."""
 
-NUMBER_REMEDY = "write a number in plain digits, or anything else in quotes"
-
 _LONGEST_SHOWN = 40
 _MAX_DEPTH = 64
 _TOO_DEEP = "is nested too deeply"
@@ -27,11 +25,15 @@ _SURPRISING = re.compile(r"[-+]?(?:0[0-9xXoObB_].*|.*:.*)")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed YAML file: `data` as plain Python values, `lines` from a key's path to its line, counted from 1."""
+    """A parsed YAML file: `data` as plain Python values, `lines` from a key's path to its line, counted from 1.
+
+    `surprises` are numbers of another base. A key that has another problem as well needs only that one.
+    """
 
     data: Any
     lines: dict[KeyPath, int]
     problems: list[Problem]
+    surprises: list[Problem]
 
     def line(self, path: KeyPath) -> int | None:
         """The line of the key at `path`, or of the nearest enclosing key. None if there is neither."""
@@ -52,7 +54,7 @@ def read_document(text: str, *, source: str) -> Document:
             if node is None:
                 raise ConfigError(source, [_empty()])
             lines: dict[KeyPath, int] = {}
-            problems = _index(node, lines)
+            problems, surprises = _index(node, lines)
             try:
                 data = loader.construct_document(node)
             except yaml.YAMLError:
@@ -65,7 +67,7 @@ def read_document(text: str, *, source: str) -> Document:
         raise ConfigError(source, [_syntax(error, text)]) from None
     if data is None:
         raise ConfigError(source, [_empty()])
-    return Document(data, lines, problems)
+    return Document(data, lines, problems, surprises)
 
 
 def _excess(text: str) -> str | None:
@@ -106,9 +108,10 @@ def _excess_of(events: Iterable[yaml.Event]) -> str | None:
     return None
 
 
-def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
-    """Record the line of every key and item, and find duplicate keys. A node with aliases is visited once."""
+def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> tuple[list[Problem], list[Problem]]:
+    """Record the line of every key and item, and return `problems` and `surprises`. A node with aliases is visited once."""
     problems: list[Problem] = []
+    surprises: list[Problem] = []
     entered: set[int] = set()
     pending: list[tuple[KeyPath, yaml.Node]] = [((), root)]
     while pending:
@@ -118,7 +121,7 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
             continue
         entered.add(id(node))
         if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and _SURPRISING.fullmatch(node.value):
-            problems.append(_surprising(node, path))
+            surprises.append(_surprising(node, path))
         if isinstance(node, yaml.SequenceNode):
             pending.extend(((*path, index), item) for index, item in enumerate(node.value))
         elif isinstance(node, yaml.MappingNode):
@@ -138,7 +141,7 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
                 else:
                     lines[child] = line
                     pending.append((child, value))
-    return problems
+    return problems, surprises
 
 
 def _surprising(node: yaml.ScalarNode, path: KeyPath) -> Problem:
@@ -146,7 +149,7 @@ def _surprising(node: yaml.ScalarNode, path: KeyPath) -> Problem:
     return Problem(
         key_path(path),
         f"is {written}, which YAML takes for a number of another base",
-        NUMBER_REMEDY,
+        "write a number in plain digits, or anything else in quotes",
         line=node.start_mark.line + 1,
     )
 

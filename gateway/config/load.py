@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gateway.config.certificates import check_certificates
 from gateway.config.checks import cross_check, split_unsupported
-from gateway.config.document import NUMBER_REMEDY, Document, read_document
+from gateway.config.document import Document, read_document
 from gateway.config.explain import explain, problem
 from gateway.config.model import (
     WeirConfig,
@@ -81,12 +81,12 @@ def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
     lines: dict[KeyPath, int] = {
         ("quotas", name, index): line for name in _ROWS for index, line in enumerate(kept["lines"][name]) if line is not None
     }
-    return _validated(Document(kept["config"], lines, []), source, directory)
+    return _validated(Document(kept["config"], lines, [], []), source, directory)
 
 
 def _validated(document: Document, source: str, directory: Path | None) -> WeirConfig:
     data, unsupported = split_unsupported(document)
-    problems = [*document.problems, *unsupported, *cross_check(data, document)]
+    problems = [*document.problems, *document.surprises, *unsupported, *cross_check(data, document)]
     try:
         config = WeirConfig.model_validate(data)
     except ValidationError as error:
@@ -94,7 +94,7 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
         cut = [problem.key for problem in unsupported]
         found = [each for each in explain(error, document) if not any(key.startswith(f"{each.key}.") for key in cut)]
         explained = {each.key for each in found}
-        problems = [each for each in problems if each.remedy != NUMBER_REMEDY or each.key not in explained] + found
+        problems = [each for each in problems if each not in document.surprises or each.key not in explained] + found
     else:
         if not problems and directory is not None:
             problems += check_certificates(config, document, directory)

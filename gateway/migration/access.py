@@ -21,12 +21,15 @@ from gateway.migration.client_properties import ClientProperties, read_propertie
 from gateway.proxy.tls.contexts import client_context
 from protocol.errors import ProtocolError
 
+_REMEDY = "check --bootstrap-server and --command-config"
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """`options` returns aiokafka's connection options. `advice` is the remedy if brokers that offer these mechanisms refuse.
 
     `arguments` are those of the command line that give the same TLS and SASL settings again, with a space before each.
+    `remedy` ends the message if no broker can be reached.
     """
 
     bootstrap: tuple[Address, ...]
@@ -36,7 +39,7 @@ class Access:
     client_id: str = "weir"
     timeout_ms: int = 10_000
     arguments: str = ""
-    remedy: str = "check --bootstrap-server and --command-config"
+    remedy: str = _REMEDY
 
     def connections(self) -> Connections:
         return Connections(self.options, self.client_id, self.timeout_ms)
@@ -123,11 +126,8 @@ def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: P
 
     secured = config.upstream.tls is not None or config.upstream.sasl is not None
     arguments = f" --config {path}" if secured else ""
-    options = upstream.client_options
-    if bootstrap is not None:
-        return Access(servers, options, upstream.context, advice, arguments=arguments)
-    remedy = f"check upstream.bootstrap_servers in {path}"
-    return Access(servers, options, upstream.context, advice, arguments=arguments, remedy=remedy)
+    remedy = f"check upstream.bootstrap_servers in {path}" if bootstrap is None else _REMEDY
+    return Access(servers, upstream.client_options, upstream.context, advice, arguments=arguments, remedy=remedy)
 
 
 def reason_of(error: OSError) -> str:

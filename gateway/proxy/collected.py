@@ -5,10 +5,10 @@ from typing import Final
 from gateway.proxy.handler import EndConnection
 
 MAX_COLLECTED_BYTES: Final = 16 * 1024 * 1024
-"""The bytes of unfinished requests that all connections of a gateway may hold, above `UNCOUNTED_BYTES` each."""
+"""The bytes of unfinished requests without records that all connections of a gateway may hold, above `UNCOUNTED_BYTES` each."""
 
 MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
-"""The same for requests with records, which may each have `connections.max_frame_bytes`."""
+"""The limit for Produce requests, which have a budget of their own. One may have `connections.max_frame_bytes`."""
 
 UNCOUNTED_BYTES: Final = 16 * 1024
 """The bytes that each connection may always hold, so that no client can keep others from small requests."""

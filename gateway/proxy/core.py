@@ -139,8 +139,8 @@ class SessionCore:
     def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
         return self.requests.send_own_request(frame, take, now)
 
-    def settle(self, now: float) -> None:
-        """Ask the broker for what still counts, as the client has gone. To be called before `close`, if there is a broker."""
+    def confirm(self, now: float) -> None:
+        """As `ProduceInspector.confirm`. To be called before `close`, if the session has a broker."""
         self._produce.confirm(now)
 
     def close(self, now: float) -> None:

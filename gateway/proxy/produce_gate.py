@@ -89,7 +89,7 @@ class ProduceInspector(Protocol):
         ...
 
     def confirm(self, now: float) -> None:
-        """A request may be sent now behind the forwarded ones: ask the broker if it has taken those with acks=0."""
+        """Ask the broker to confirm the requests with acks=0, unless a request is still arriving."""
         ...
 
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> InspectedProduce:

@@ -277,7 +277,7 @@ class RequestStream:
     def send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
         """Send a request of Weir's own behind all that was forwarded. `take` gets the answer, and the client does not.
 
-        None, outside of `RequestHandler.handle` only, if it can't be sent now: a request is still arriving.
+        Returns None and sends nothing while a request is arriving. Calls from `RequestHandler.handle` never meet that.
         """
         if not self._splitter.between_requests:
             return None

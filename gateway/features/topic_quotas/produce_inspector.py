@@ -27,7 +27,7 @@ from protocol.headers import RequestHeader
 _Topic = tuple[TopicQuotas, bytes, bool]
 """The quotas, and the topic's key in requests: a name, or an id (True)."""
 
-NO_ERROR: Final = 0
+_NO_ERROR: Final = 0
 
 MAX_UNCONFIRMED: Final = 1_000
 """Per connection: topics whose bytes with acks=0 wait for the broker's next answer."""
@@ -150,11 +150,11 @@ class TopicInspector:
     def _confirmed(self, frame: bytes, now: float) -> None:  # noqa: ARG002
         asked, self._asked = self._asked, {}
         for (quotas, key, by_id), size in asked.items():
-            self.count(quotas, key, size, NO_ERROR, now, by_id=by_id)
+            self.count(quotas, key, size, _NO_ERROR, now, by_id=by_id)
         self.confirm(now)
 
     def note_sent(self, quotas: TopicQuotas, key: bytes, size: int, *, by_id: bool) -> None:
-        """Note bytes with acks=0, which are on their way to the broker. Those of too many topics count for the first ones."""
+        """Note bytes sent with acks=0. Beyond `MAX_UNCONFIRMED` topics, the first topic gets the bytes of the others."""
         if quotas.own.is_own(key):
             return
         topic = quotas, key, by_id

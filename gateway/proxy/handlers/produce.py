@@ -84,7 +84,7 @@ class ProduceHandler:
         return FORWARD
 
     def arrived(self, chunk: bytes, end: int, now: float, *, whole: bool) -> None:
-        """See the bytes of the arriving request that stand before `end`. A collected one pays for them."""
+        """Take the arriving request's bytes before `end`: charge a collected request, or show the bytes to the inspector."""
         if self._payers:
             self._prepaid += end
             for bucket in self._payers:
@@ -208,7 +208,7 @@ class ProduceHandler:
         )
 
     def settle(self, now: float, *, held: bool) -> None:
-        """No request is still arriving. Requests that have arrived may be `held`, and are then not answered yet."""
+        """Finish a chunk, at whose end no request is still arriving. With `held`, some requests are not answered yet."""
         self.confirm(now)
         if self._refused and not held:
             self._mute_refused(now)

@@ -185,7 +185,9 @@ class Listener:
             self._config.name, broker_ports, node_id, extra={"broker": node_id},
         )  # fmt: skip
         if not self._ports:
-            self.unusable = f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound"
+            self.unusable = (
+                f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound: widen broker_ports"
+            )
 
     def _warn_of_collision(self, broker_ports: PortRange, node_id: int, port: int) -> None:
         """Warn if the broker's own port belongs to another broker, so that this broker gets a different port."""

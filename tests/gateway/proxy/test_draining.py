@@ -277,7 +277,7 @@ class TestWithoutAnswers:
         t.ends()
         assert t.half_closes()
         t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
-        t.core.settle(t.now)
+        t.core.confirm(t.now)
         t.core.close(t.now)
         t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0), QUESTION)
         t.broker_answers(YES)

@@ -207,7 +207,7 @@ def test_question_is_the_last_request_of_a_client_that_goes():
     t.broker_answers(YES)
     t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION)
     t.client_sends(unanswered(3, 7))
-    t.core.settle(t.now)
+    t.core.confirm(t.now)
     t.core.close(t.now)
     t.broker_answers(YES)
     assert t.counted()[HOT] == (320, 0, {})
@@ -292,7 +292,7 @@ def test_cut_unanswered_request_ends_connection(by):
     t.goes_over()
     with pytest.raises(EndConnection, match="acks=0"):
         t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"}), acks=0), m.heartbeat(2), by=by)
-    t.core.settle(t.now)
+    t.core.confirm(t.now)
     t.core.close(t.now)
     t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), QUESTION)
     t.broker_answers(YES)
