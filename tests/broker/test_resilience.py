@@ -1,6 +1,5 @@
 """A broker dies, freezes and moves under load: no record is lost or doubled, and no connection is left open."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from loadtest.testkit.kafka import SHORT_SESSIONS, KafkaCluster, start_tool
+from loadtest.testkit.kafka import SHORT_SESSIONS, KafkaCluster, VerifiableProducer
 from tests.broker.records import PARTITIONS
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
@@ -27,29 +26,27 @@ MEBIBYTE = 1024 * 1024
 
 
 class Producing:
-    """Kafka's VerifiableProducer: acks=all, idempotent, with unlimited retries."""
+    """Kafka's VerifiableProducer, and the records that were acknowledged to it."""
 
     def __init__(self, directory: Path, gateway: Weir, topic: str) -> None:
-        properties = directory / "producer.properties"
-        properties.write_text("enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\n")
         self.acknowledged: list[tuple[int, int, str]] = []
-        self.errors: list[str] = []
         self.end = "the producer runs"
-        self._tool = start_tool(
-            "org.apache.kafka.tools.VerifiableProducer",
-            *("--bootstrap-server", gateway.bootstrap_servers, "--topic", topic, "--acks", "-1"),
-            *("--throughput", str(RATE), "--command-config", str(properties)),
+        self._producer = VerifiableProducer(
+            directory,
+            gateway.bootstrap_servers,
+            topic,
+            self._acknowledge,
+            per_second=RATE,
+            properties={"delivery.timeout.ms": "120000"},
         )
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
 
-    def _read(self) -> None:
-        for line in self._tool:
-            event = json.loads(line)
-            if event["name"] == "producer_send_success":
-                self.acknowledged.append((event["partition"], event["offset"], event["value"]))
-            elif event["name"] == "producer_send_error":
-                self.errors.append(line)
+    @property
+    def errors(self) -> list[str]:
+        """The lines of the records that failed."""
+        return self._producer.errors
+
+    def _acknowledge(self, partition: int, offset: int, value: str) -> None:
+        self.acknowledged.append((partition, offset, value))
 
     def wait_for(self, more: int) -> None:
         """Return when `more` further records are acknowledged."""
@@ -70,15 +67,14 @@ class Producing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         """Stop producing. Records in flight are acknowledged or fail before this returns, or are given up after 60 s."""
         begun = time.monotonic()
-        code = self._tool.stop(timeout=60)
-        self._thread.join()
+        code = self._producer.stop(timeout=60)
         self.end = f"the producer ended with exit code {code}, {time.monotonic() - begun:.0f} s after SIGTERM"
 
     def explain(self, cluster: KafkaCluster, topic: str, gateway: Weir) -> str:
         """Return what is known of records that are missing: the producer's end and warnings, the partitions, Weir's log."""
         partitions = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(topic).topics[topic].partitions
         states = [f"partition {each.id}: leader {each.leader}, in sync {each.isrs}" for each in partitions.values()]
-        return "\n".join([self.end, *states, *self._tool.errors[-40:], gateway.log()[-4000:]])
+        return "\n".join([self.end, *states, *self._producer.warnings[-40:], gateway.log()[-4000:]])
 
 
 class Consuming:

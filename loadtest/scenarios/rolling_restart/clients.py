@@ -14,7 +14,7 @@ import aiokafka
 from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from loadtest.testkit.kafka import Tool, start_tool
+from loadtest.testkit.kafka import VerifiableProducer, start_tool
 
 PER_SECOND = 200
 """Records per second of each producer."""
@@ -48,35 +48,45 @@ class Client:
         raise NotImplementedError
 
 
-class JavaClient(Client):
-    """Kafka's VerifiableProducer (acks=all, idempotent) or VerifiableConsumer in a group, with default settings."""
+class JavaProducer(Client):
+    """Kafka's VerifiableProducer: acks=all and idempotent."""
 
-    def __init__(self, role: str, servers: str, directory: Path) -> None:
-        super().__init__(f"{role}-java")
-        self._tool = self._start(role, servers, directory)
+    def __init__(self, servers: str, directory: Path) -> None:
+        super().__init__("producer-java")
+        self._producer = VerifiableProducer(directory, servers, topic("java"), self._acknowledge, per_second=PER_SECOND)
+        self.errors = self._producer.errors
+
+    def _acknowledge(self, _partition: int, _offset: int, value: str) -> None:
+        self.note(value)
+
+    def stop(self) -> None:
+        """Send SIGTERM, and wait for the requests in flight."""
+        self._producer.stop(_TIMEOUT)
+
+
+class JavaConsumer(Client):
+    """Kafka's VerifiableConsumer in a group that reads from the start of the log."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__("consumer-java")
+        self._tool = start_tool(
+            "org.apache.kafka.tools.VerifiableConsumer",
+            *("--bootstrap-server", servers, "--topic", topic("java")),
+            *("--group-id", "rolling-java", "--reset-policy", "earliest", "--verbose"),
+        )
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
-
-    def _start(self, role: str, servers: str, directory: Path) -> Tool:
-        common = ("--bootstrap-server", servers, "--topic", topic("java"))
-        if role == "consumer":
-            group = ("--group-id", "rolling-java", "--reset-policy", "earliest", "--verbose")
-            return start_tool("org.apache.kafka.tools.VerifiableConsumer", *common, *group)
-        properties = directory / "producer.properties"
-        properties.write_text("enable.idempotence=true\nretries=2147483647\n")  # the tool itself does not set this
-        rest = ("--acks", "-1", "--throughput", str(PER_SECOND), "--command-config", str(properties))
-        return start_tool("org.apache.kafka.tools.VerifiableProducer", *common, *rest)
 
     def _read(self) -> None:
         for line in self._tool:
             event: dict[str, Any] = json.loads(line)
-            if event["name"] in ("producer_send_success", "record_data"):
+            if event["name"] == "record_data":
                 self.note(event["value"])
-            elif event["name"] == "producer_send_error" or not event.get("success", True):
+            elif not event.get("success", True):
                 self.errors.append(line)
 
     def stop(self) -> None:
-        """Send SIGTERM. The tools then close their clients."""
+        """Send SIGTERM. The tool then leaves its group."""
         self._tool.stop(timeout=_TIMEOUT)
         self._thread.join()
 

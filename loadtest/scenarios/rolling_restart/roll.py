@@ -20,7 +20,8 @@ from loadtest.scenarios.rolling_restart.clients import (
     WITHOUT_ANSWERS,
     AiokafkaClients,
     Client,
-    JavaClient,
+    JavaConsumer,
+    JavaProducer,
     LibrdkafkaConsumer,
     LibrdkafkaProducer,
     topic,
@@ -88,8 +89,8 @@ def run(
         for future in admin.create_topics(topics).values():
             future.result(_TIMEOUT)
         aiokafka = AiokafkaClients(servers)
-        producers = [JavaClient("producer", servers, directory), LibrdkafkaProducer(servers), aiokafka.producer]
-        consumers = [JavaClient("consumer", servers, directory), LibrdkafkaConsumer(servers), aiokafka.consumer]
+        producers = [JavaProducer(servers, directory), LibrdkafkaProducer(servers), aiokafka.producer]
+        consumers = [JavaConsumer(servers), LibrdkafkaConsumer(servers), aiokafka.consumer]
         clients = [*producers, *consumers]
         _wait_until(lambda: all(client.times for client in clients), "everybody gets answers")
         unanswered = LibrdkafkaProducer(servers, answers=False)

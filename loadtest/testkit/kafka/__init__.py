@@ -8,6 +8,7 @@ from loadtest.testkit.kafka.processes import spawn, stop
 from loadtest.testkit.kafka.readiness import live_brokers, read_exactly
 from loadtest.testkit.kafka.small_volumes import CannotMountError, cluster_on_small_volumes, used_bytes
 from loadtest.testkit.kafka.tools import Tool, ToolError, run_tool, start_tool
+from loadtest.testkit.kafka.verifiable_producer import VerifiableProducer
 
 __all__ = [
     "SHORT_SESSIONS",
@@ -19,6 +20,7 @@ __all__ = [
     "NodeError",
     "Tool",
     "ToolError",
+    "VerifiableProducer",
     "cluster_on_small_volumes",
     "free_port",
     "free_port_range",
