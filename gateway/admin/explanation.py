@@ -68,10 +68,11 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
                 of_groups = [precedence.of_group(kind.config_key, name) for name in path]
                 quotas += [_quota(kind, *of_group, places) for of_group in of_groups if of_group[0].limit is not None]
             continue
-        if "user" in kind.entity_types:
-            quotas.append(_quota(kind, *precedence.of_user(kind.config_key, client.user), places))
-        if client.ip:
-            quotas.append(_quota(kind, *precedence.of_address(kind.config_key, client.ip), places))
+        of_names = [precedence.of_user(kind.config_key, client.user)] if "user" in kind.entity_types else []
+        of_names += [precedence.of_address(kind.config_key, client.ip)] if client.ip else []
+        counting = [each for each in of_names if each[0].exempt or each[0].limit is not None]
+        # Two rows without a limit would look the same.
+        quotas += [_quota(kind, *each, places) for each in counting or of_names[:1]]
     return {
         "client": client._asdict(),
         "running": False,

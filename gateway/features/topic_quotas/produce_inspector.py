@@ -283,12 +283,15 @@ class InspectedRequest:
         return without(self._version, frame, scan, cut)
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Count the broker's result of each partition, and add the results of the rejected partitions."""
+        """Count the bytes of each topic by the broker's results, and add the results of the rejected partitions."""
         results = read_results(self._version, frame)
+        sizes: dict[tuple[bytes, int], int] = {}  # by the topic's key and the broker's error
         for key, index, size in self._sizes or PartitionSizes(self._scanner.topics):
             result = results.partitions.get((key, index))
             if result is not None:
-                self._inspector.count(self._quotas, key, size, result.error, now, by_id=self._by_id)
+                sizes[key, result.error] = sizes.get((key, result.error), 0) + size
+        for (key, error), size in sizes.items():
+            self._inspector.count(self._quotas, key, size, error, now, by_id=self._by_id)
         if not self._cut:
             return frame
         return merged(self._version, frame, results, self._scanner.topics, self._cut, self._shared.error_code, MESSAGE)
@@ -310,7 +313,7 @@ class InspectedRequest:
         """Note the forwarded partitions. Only the answer to a rejected one needs the topics themselves."""
         self._sizes = sizes = PartitionSizes(scan.topics, self._cut)
         if scan.acks == 0:
-            for key, _, size in sizes:
+            for key, size in sizes.by_topic():
                 self._inspector.note_sent(self._quotas, key, size, by_id=self._by_id)
         if not self._cut:
             scan.topics = []

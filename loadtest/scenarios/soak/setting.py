@@ -1,4 +1,4 @@
-"""The gateway of the soak with all its features, and the cluster behind it."""
+"""The gateway of the soak with quotas, groups, sharing, ledger and TLS, and the cluster behind it. It has no SASL."""
 
 from pathlib import Path
 from typing import Any, Final

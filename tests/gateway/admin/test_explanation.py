@@ -130,6 +130,20 @@ def test_limits_on_connections_of_a_user_are_explained(path: Path, capsys: pytes
     assert explained(path, capsys, "--user", "carol")["connections"][0]["key"] == "max_per_ip"
 
 
+@pytest.mark.parametrize(
+    ("user", "rows"),
+    [("alice", ["user=alice"]), ("carol", [""])],
+    ids=["limit of the user only", "no limit"],
+)
+def test_connection_rate_without_limit_has_one_row_at_most(
+    user: str, rows: list[str], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CONFIG.replace("request_rate: 50", "connection_creation_rate: 3")
+    path.write_text(text.replace('    - {ip: "<default>", connection_creation_rate: 20}\n', ""))
+    quotas = explained(path, capsys, "--user", user, "--ip", "10.0.0.1")["quotas"]
+    assert [quota["entity"] for quota in quotas if quota["kind"] == "connection"] == rows
+
+
 def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = explained(path, capsys, "--user", "bob")
     assert all(quota["exempt"] for quota in answer["quotas"])

@@ -371,6 +371,24 @@ def test_unenforced_rejections_are_only_counted():
     assert [(each.topic, each.enforced) for each in t.rejections] == [(HOT, False)]
 
 
+def test_unenforced_rejections_are_counted_once_per_topic():
+    """As with enforcement, which decides on a topic before its first partition and reports all its bytes together."""
+    t = Metered(enforce=False)
+    both = (HOT, {0: b"x" * 3_000, 1: b"x" * 2_000})
+    for number in (1, 2):
+        t.client_sends(produce(number, both))
+        t.broker_answers(produced(number, (HOT, {0: 0, 1: 0})))
+    assert [(each.topic, each.size) for each in t.rejections] == [(HOT, 5_000)]
+
+
+def test_results_of_one_topic_are_counted_by_error():
+    t = Metered()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 10, 1: b"x" * 20, 2: b"x" * 30, 3: b"x" * 40})))
+    t.broker_answers(produced(1, (HOT, {0: 0, 1: 10, 2: 0, 3: 10})))
+    assert t.counted()[HOT] == (40, 0, {"MESSAGE_TOO_LARGE": 60})
+    assert [(each.reason, each.size) for each in t.rejections] == [("MESSAGE_TOO_LARGE", 60)]
+
+
 def test_quotas_can_be_switched_on_an_open_connection():
     t = Metered(on=False)
     t.client_sends(m.produce(1), m.produce(2))
