@@ -150,7 +150,7 @@ def _shares(group: Group, places: Places, dynamic: DynamicQuotas) -> list[dict[s
                     "weight": tree.shares[place].weight,
                     "guarantee": tree.shares[place].guarantee,
                     "ceiling": tree.limits[group.name],
-                    "entitlement": tree.tree.entitlements[place],
+                    "entitlement": tree.entitlements[place],
                 }
             )
     return found

@@ -32,11 +32,11 @@ class Bucket:
     """
 
     __slots__ = (
-        "_active", "_noticed", "active_seconds", "amount_total", "answered_total", "connections", "early_seconds_max",
-        "early_seconds_total", "early_total", "episode", "kind", "labelled", "last_used", "latency_seconds_total", "line",
-        "marks", "member_turn", "meter", "others_marks", "others_total", "over_at", "per_byte", "per_message", "policy",
-        "resolution", "shared_total", "shown_before", "throttle_seconds_total", "throttled_total", "totals",
-        "unenforced_total", "waiting",
+        "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
+        "early_seconds_max", "early_seconds_total", "early_total", "episode", "kind", "labelled", "last_used",
+        "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
+        "per_byte", "per_message", "policy", "resolution", "shared_total", "shown_before", "throttle_seconds_total",
+        "throttled_total", "totals", "unenforced_total", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class Bucket:
         self.last_used = now
         self.labelled = False  # metrics and tables show it by name
         self.shown_before = _NOTHING  # its counters when `labelled` changed, so that nothing is counted under both names
+        self._counted = 0  # the highest total that was shown
         self._noticed = 0  # the total at the last tick
         self._active = False  # at the last tick
         self.active_seconds = 0  # with use, or with a throttle that follows the use
@@ -101,13 +102,11 @@ class Bucket:
         Without the wait, a client would pay a debt off by reconnecting. `amount` is the cost of the whole request. It counts as
         waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
         """
-        meter, limit = self.meter, self.resolution.limit
-        if meter is None or limit is None:
+        meter = self.meter
+        debt = 0.0 if meter is None else meter.delay(now)
+        if meter is None or debt < LEAST_DELAY:
             return 0.0, False
-        debt = meter.delay(now)
-        if debt < LEAST_DELAY:
-            return 0.0, False
-        delay, enforced = self._verdict(meter, debt + self.waiting / limit, now)
+        delay, enforced = self._verdict(meter, debt + self.waiting / meter.limit, now)
         if enforced:
             self.waiting += amount
         return delay, enforced
@@ -328,14 +327,14 @@ class Bucket:
         return amount / max(now - policy.times[policy.oldest], policy.span)
 
     @property
-    def configured(self) -> bool:
-        """True if the quota or the exemption is this bucket's alone."""
-        entity = self.resolution.entity
-        return entity is not None and entity.names_only
+    def counted(self) -> int:
+        """The total as a counter that never falls: after a refund it stays the same until the total exceeds it."""
+        self._counted = max(self._counted, self.amount_total)
+        return self._counted
 
     def tally(self) -> Tally:
         whole = Tally()
-        whole.amount, whole.throttled, whole.early = self.amount_total, self.throttled_total, self.early_total
+        whole.amount, whole.throttled, whole.early = self.counted, self.throttled_total, self.early_total
         whole.unenforced = self.unenforced_total
         whole.throttle_seconds, whole.early_seconds = self.throttle_seconds_total, self.early_seconds_total
         return whole
@@ -343,7 +342,7 @@ class Bucket:
     def add_to(self, tally: Tally) -> None:
         """Add the growth of the counters since `labelled` changed."""
         before = self.shown_before
-        tally.amount += self.amount_total - before.amount
+        tally.amount += self.counted - before.amount
         tally.throttled += self.throttled_total - before.throttled
         tally.unenforced += self.unenforced_total - before.unenforced
         tally.throttle_seconds += self.throttle_seconds_total - before.throttle_seconds
@@ -365,7 +364,7 @@ class Bucket:
             rate=self.rate(now),
             used_ratio=self.used_ratio(now),
             tokens=self.meter.tokens(now) if self.meter is not None else None,
-            amount_total=self.amount_total - before.amount,
+            amount_total=self.counted - before.amount,
             throttled_total=self.throttled_total - before.throttled,
             unenforced_total=self.unenforced_total - before.unenforced,
             throttle_seconds_total=self.throttle_seconds_total - before.throttle_seconds,

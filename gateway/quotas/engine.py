@@ -11,12 +11,13 @@ from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, shown_rows
-from gateway.quotas.meter import Meter, carry_over, precharge
+from gateway.quotas.meter import Meter, precharge
+from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
-from gateway.quotas.shared_meter import Part, SharedMeter, UsageAccount, UsageKey
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 from gateway.steps import Steps, at_once
 
@@ -48,9 +49,8 @@ class QuotaEngine:
     ) -> None:
         """`on_forgotten` gets each bucket that is dropped."""
         self.settings = settings
-        self._shared = shared
         self._on_forgotten = on_forgotten
-        self.share_of_new = Part()  # of a new shared meter
+        self.meters = NewMeters(settings, shared=shared)
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets
@@ -162,33 +162,6 @@ class QuotaEngine:
                 bucket = self._create(KINDS[kind], resolution, now)
         return bucket if bucket is not None and bucket.meter is not None else None
 
-    def meter(self, kind: str, limit: float, now: float) -> Meter:
-        """A new meter of `limit` per second, by the algorithm of the kind. A listener's rate has a meter without a bucket."""
-        meter = self._unshared_meter(kind, limit, now)
-        return SharedMeter(meter, limit, *self.share_of_new) if self._shared else meter
-
-    def changed_meter(self, kind: str, meter: Meter | None, limit: float, before: Metering, now: float) -> Meter:
-        """The meter that replaces `meter`, of the metering `before`, after a change of the settings.
-
-        A new limit or window keeps use and debt. Another algorithm begins with a new meter.
-        """
-        after = self.settings.metering_of(KINDS[kind])
-        if meter is None or before.algorithm != after.algorithm:
-            return self.meter(kind, limit, now)
-        meter.set_limit(limit, now)
-        if before.window == after.window:
-            return meter
-        new = self._unshared_meter(kind, limit, now)
-        if isinstance(meter, SharedMeter):
-            meter.set_window(new, now)
-            return meter
-        carry_over(meter, new, now)
-        return new
-
-    def _unshared_meter(self, kind: str, limit: float, now: float) -> Meter:
-        metering = self.settings.metering_of(KINDS[kind])
-        return KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
-
     def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
         buckets = self._buckets[kind]
         bucket = buckets.get(resolution.tags)
@@ -217,6 +190,7 @@ class QuotaEngine:
         A client that keeps its bucket keeps its use. A new window keeps use and debts, a new algorithm or scope recent use.
         """
         before, self.settings = self.settings, settings
+        self.meters.settings = settings
         old = self._table
         self._set_table(self._table_of(settings))
         if settings.groups != before.groups:
@@ -293,7 +267,7 @@ class QuotaEngine:
                     if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
                         self._drop(name, bucket)
                     elif not bucket.labelled:
-                        if (bucket.connections or bucket.configured) and slots.grant(bucket, now):
+                        if (bucket.connections or bucket.resolution.configured) and slots.grant(bucket, now):
                             bucket.add_to(self._gone[name])
                             bucket.shown_before = bucket.tally()
                         else:
@@ -358,8 +332,8 @@ class QuotaEngine:
             return None
         tags = resolution.tags
         if tags.group is None or not self.group_buckets.shares(kind.name, tags.group):
-            return self.meter(kind.name, resolution.limit, now)
-        return self.group_buckets.meter(kind, tags, self._parent(kind, tags, now), self.share_of_new, now)
+            return self.meters.meter(kind.name, resolution.limit, now)
+        return self.group_buckets.meter(kind, tags, self._parent(kind, tags, now), self.meters.share, now)
 
     def _again(self, kind: QuotaKind, resolution: Resolution) -> Resolution:
         return self.group_buckets.resolution(kind.name, self._table.again(kind.config_key, resolution))
@@ -380,20 +354,18 @@ class QuotaEngine:
             self.group_buckets.regroup(bucket, self._parent(kind, tags, now))
         elif shares:
             bucket.resolution = self._again(kind, bucket.resolution)
-            bucket.meter = self._meter(kind, bucket.resolution, now)
+            old, bucket.meter = bucket.meter, self._meter(kind, bucket.resolution, now)
+            if old is not None and isinstance(bucket.meter, GroupMeter):
+                bucket.meter.take_over(old, bucket.used_lately(), now)
             self.group_buckets.add(bucket)
         else:
-            if isinstance(bucket.meter, GroupMeter):
-                bucket.meter = None
             self._reconfigure(kind, bucket, before, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)
-        limit, old = bucket.resolution.limit, bucket.meter
+        limit = bucket.resolution.limit
         if limit is None:
             bucket.meter = None
             return
-        keeps_use = old is not None and before.algorithm == self.settings.metering_of(kind).algorithm
-        bucket.meter = self.changed_meter(kind.name, old, limit, before, now)
-        if not keeps_use:
-            precharge(bucket.meter, bucket.used_lately(), now)
+        used = bucket.used_lately()
+        bucket.meter = self.meters.successor(kind.name, bucket.meter, limit, before, now, used=used)

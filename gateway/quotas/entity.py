@@ -204,6 +204,15 @@ class Resolution:
     exempt: bool = False
     source: Source | None = None
 
+    @property
+    def configured(self) -> bool:
+        """True if the quota or the exemption belongs to one bucket alone."""
+        return self.entity is not None and self.entity.names_only
+
+
+LEAST_LIMIT: Final = 1e-9
+LARGEST_LIMIT: Final = 2.0**63
+"""Per second. Kafka's API accepts every positive double; smaller or larger ones would overflow in the arithmetic of meters."""
 
 _MAX_RESOLVED: Final = 10_000
 """The clients, users and addresses whose resolution a table remembers."""
@@ -243,7 +252,7 @@ class QuotaTable:
         if short is not entity:
             self._exact[short] = entity
         for key, limit in limits.items():
-            self._limits.setdefault(key, {})[short] = QuotaLimit(limit, source)
+            self._limits.setdefault(key, {})[short] = QuotaLimit(min(max(limit, LEAST_LIMIT), LARGEST_LIMIT), source)
 
     def entities(self) -> dict[ClientQuotaEntity, dict[str, QuotaLimit]]:
         """The limits in effect, by entity and quota key."""

@@ -139,7 +139,7 @@ class GroupBuckets:
         """A new meter for a group's bucket. `share` is this gateway's part."""
         shares = self._kinds[kind.name]
         name = tags.group or ""
-        rate = shares.tree.tree.entitlements[shares.tree.places[name]]
+        rate = shares.tree.entitlements[shares.tree.places[name]]
         full = 1.0 if kind.full_request is None else float(kind.full_request.amount)
         inner = EntitledBucket(rate, rate, self._burst_seconds(shares, name), full, now)
         own = SharedMeter(inner, rate, *share, exact=True) if self._shared else inner
@@ -205,7 +205,7 @@ class GroupBuckets:
                 continue
             shares.quiet = idle
             shares.found = shares.tree.tree.divide(shares.demands)
-            entitlements = shares.tree.tree.entitlements
+            entitlements = shares.tree.entitlements
             for name, bucket in shares.buckets.items():
                 meter, place = bucket.meter, shares.tree.places[name]
                 if not isinstance(meter, GroupMeter):
@@ -213,7 +213,7 @@ class GroupBuckets:
                 if changed and name not in shares.tree.leaves:
                     meter.set_burst(interval)
                 rate = max(shares.found[place], entitlements[place])
-                if rate > _NOTABLE_RAISE * meter.present_rate and meter.delay(now) > _LONG_DELAY_SECONDS:
+                if rate > _NOTABLE_RAISE * meter.limit and meter.delay(now) > _LONG_DELAY_SECONDS:
                     self.raised = True
                 meter.set_rates(rate, entitlements[place], shares.tree.limits[name], interval, now)
                 if not bucket.policy.enforce:  # nobody waits, so nobody pays a debt off
@@ -235,7 +235,7 @@ class GroupBuckets:
                     weight=share.weight,
                     guarantee=share.guarantee,
                     ceiling=None if share.ceiling == inf else share.ceiling,
-                    entitlement=tree.tree.entitlements[place],
+                    entitlement=tree.entitlements[place],
                     allocation=shares.found[place],
                     wants_more=shares.demands[place] == inf,
                     use=0.0 if bucket is None else bucket.rate_of_all(now),

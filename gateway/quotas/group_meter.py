@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from gateway.quotas.meter import Meter, PastUse
+from gateway.quotas.meter import Meter, PastUse, carry_over, precharge
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
 LEAF_BURST_SECONDS: Final = 1.0
@@ -133,13 +133,18 @@ class GroupMeter(Meter):
         self._ceiling = ceiling
         self.set_limit(rate, now)
 
-    @property
-    def present_rate(self) -> float:
-        """Per second, since the last division."""
-        return self._limit
-
     def set_burst(self, burst_seconds: float) -> None:
         self._entitled.set_burst(burst_seconds)
+
+    def take_over(self, old: Meter, used: float, now: float) -> None:
+        """Continue with the use and the debt of the meter that the group had outside of a tree.
+
+        A window has no tokens: then the recent use of `used` units counts. The groups above are not charged.
+        """
+        if old.tokens(now) is None:
+            precharge(self._entitled, used, now)
+        else:
+            carry_over(old, self._entitled, now)
 
     def charge(self, amount: float, now: float) -> float:
         delay = self.own.charge(amount, now)
@@ -152,7 +157,7 @@ class GroupMeter(Meter):
             self._entitled.lent()
             if delay > 0.0 and parent.balance(now) > SPARE_PART * parent.capacity:
                 self.topped_up = True
-                return self._entitled.top_up(self._ceiling if self._ceiling < parent.present_rate else inf, now)
+                return self._entitled.top_up(self._ceiling if self._ceiling < parent.limit else inf, now)
         elif above > delay:
             wait = self._entitled.borrowed(now)
             if wait > delay:

@@ -11,6 +11,10 @@ from gateway.quotas.groups import Group
 MAX_LEVELS: Final = 8
 """Each request is charged to every group above its client, so the tree is kept flat."""
 
+LEAST_PART: Final = 0.01
+"""Of a ceiling, for all groups together. The guarantees beside a group may fill the ceiling. The group then gets this little,
+because a rate of 0 has no throttle time."""
+
 
 def lineage(name: str, parents: Mapping[str, str | None]) -> list[str]:
     """A group and the groups above it, the root last. In a cycle, the path ends before its first group comes again."""
@@ -26,9 +30,10 @@ class KindTree:
     """The groups that share a capacity of one kind: those with a ceiling, their own or of a group above, and with a relative.
 
     A group without numbers of its own below such a ceiling has the weight 1. `limits` are the smallest ceilings on the paths.
+    `entitlements` are those of `ShareTree`, and for a group without one a part of `LEAST_PART`.
     """
 
-    __slots__ = ("ceilings", "groups", "leaves", "limits", "parents", "places", "shares", "tree")
+    __slots__ = ("ceilings", "entitlements", "groups", "leaves", "limits", "parents", "places", "shares", "tree")
 
     def __init__(self, key: str, groups: Sequence[Group], table: QuotaTable) -> None:
         by_name = {group.name: group for group in groups}
@@ -57,6 +62,8 @@ class KindTree:
             self.shares.append(Share(place, weight, min(guarantee, limit), self.ceilings[name]))
         self.leaves = frozenset(self.places) - {parent for parent in self.parents.values() if parent is not None}
         self.tree = ShareTree(self.shares)
+        least = [LEAST_PART * self.limits[group.name] / len(self.groups) for group in self.groups]
+        self.entitlements = [max(each, least[place]) for place, each in enumerate(self.tree.entitlements)]
 
 
 def ceiling(key: str, group: str, table: QuotaTable) -> float:

@@ -22,10 +22,11 @@ STEP_BUCKETS: Final = 16
 class LabelSlots:
     """At most `most` buckets. If no slot is free, a configured entity takes the slot of another client."""
 
-    __slots__ = ("_credit", "_most", "_refilled", "buckets")
+    __slots__ = ("_credit", "_most", "_others", "_refilled", "buckets")
 
     def __init__(self, most: int, now: float) -> None:
-        self.buckets: dict[Bucket, bool] = {}  # in the order of their slots; True: of a configured entity
+        self.buckets: dict[Bucket, None] = {}  # in the order of their slots
+        self._others: dict[Bucket, None] = {}  # of clients that the configuration does not name
         self._most = most
         self._credit = float(most)
         self._refilled = now
@@ -34,7 +35,7 @@ class LabelSlots:
         """Give the bucket a slot if its entity is configured, or if a slot is free and the rate allows a new name."""
         if bucket.resolution.tags.overflow:
             return False
-        if bucket.configured:
+        if bucket.resolution.configured:
             if len(self.buckets) >= self._most and not self._make_room():
                 return False
         else:
@@ -43,13 +44,15 @@ class LabelSlots:
             if len(self.buckets) >= self._most or self._credit < 1.0:
                 return False
             self._credit -= 1.0
-        self.buckets[bucket] = bucket.configured
+            self._others[bucket] = None
+        self.buckets[bucket] = None
         bucket.labelled = True
         return True
 
     def take(self, bucket: Bucket) -> None:
         """Take the bucket's slot. Its counters so far stay under its name; later growth counts for the unnamed buckets."""
         del self.buckets[bucket]
+        self._others.pop(bucket, None)
         bucket.labelled = False
         bucket.shown_before = bucket.tally()
 
@@ -63,10 +66,10 @@ class LabelSlots:
 
     def _make_room(self) -> bool:
         """Take the least recently used slot of an entity that is not configured."""
-        others = [bucket for bucket, configured in self.buckets.items() if not configured]
-        if others:
-            self.take(min(others, key=lambda bucket: (bucket.connections > 0, bucket.last_used)))
-        return bool(others)
+        if not self._others:
+            return False
+        self.take(min(self._others, key=lambda bucket: (bucket.connections > 0, bucket.last_used)))
+        return True
 
 
 class UnnamedBuckets:

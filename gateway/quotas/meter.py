@@ -39,6 +39,11 @@ class Meter(ABC):
             raise ValueError(f"limit {limit} must be positive")
         self._limit = limit
 
+    @property
+    def limit(self) -> float:
+        """Per second. The meter of a group in a tree runs at the rate of the last division."""
+        return self._limit
+
     @abstractmethod
     def charge(self, amount: float, now: float) -> float:
         """Record `amount` (negative: give back); return the delay in seconds after which the use is within the limit again."""
@@ -134,7 +139,7 @@ def throttle_time_ms(delay: float) -> int:
 
     A long delay saturates. Kafka keeps its low 32 bits, which may be negative and let the client through.
     """
-    return min(floor(delay * 1000.0 + 0.5), MAX_THROTTLE_TIME_MS)
+    return floor(min(delay * 1000.0 + 0.5, MAX_THROTTLE_TIME_MS))
 
 
 def precharge(meter: Meter | None, used: float, now: float) -> None:

@@ -90,14 +90,14 @@ def _aged(spent: Iterable[PastUse], seconds: float) -> tuple[PastUse, ...]:
     return tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in spent)
 
 
-def recent_use(kind: str, meter: Meter | None, limit: float | None, engine: QuotaEngine, now: float) -> RecentUse | None:
+def recent_use(kind: str, meter: Meter | None, engine: QuotaEngine, now: float) -> RecentUse | None:
     """Return the use that a meter still counts, None if there is none."""
-    if meter is None or limit is None or meter.idle(now):
+    if meter is None or meter.idle(now):
         return None
     spent = tuple(meter.dump(now))
     if not spent:  # a full bucket that still remembers presumed use of peers
         return None
-    return RecentUse(limit, engine.settings.metering_of(KINDS[kind]), spent)
+    return RecentUse(meter.limit, engine.settings.metering_of(KINDS[kind]), spent)
 
 
 def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> Iterator[BucketUse]:
@@ -105,7 +105,7 @@ def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> I
     for bucket in buckets:
         if bucket.resolution.tags.overflow:
             continue
-        use = recent_use(bucket.kind.name, bucket.meter, bucket.resolution.limit, engine, now)
+        use = recent_use(bucket.kind.name, bucket.meter, engine, now)
         if use is not None:
             prefix = SHADOW if isinstance(bucket, ShadowBucket) else ""
             yield BucketUse(prefix + bucket.kind.name, bucket.resolution.tags, use)
@@ -114,19 +114,19 @@ def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> I
 def restore_entity(engine: QuotaEngine, saved: BucketUse, now: float) -> bool:
     """Put use into the bucket of the same tags, made if it is missing. Return False if the client has no quota any more."""
     bucket = engine.peer_account(saved.kind, saved.tags, now)
-    if bucket is None or bucket.meter is None or bucket.resolution.limit is None:
+    if bucket is None or bucket.meter is None:
         return False
-    restore_meter(bucket.meter, bucket.kind.name, bucket.resolution.limit, saved.use, engine, now)
+    restore_meter(bucket.meter, bucket.kind.name, saved.use, engine, now)
     return True
 
 
-def restore_meter(meter: Meter, kind: str, limit: float, use: RecentUse, engine: QuotaEngine, now: float) -> None:
-    """Put use into a new meter of this `limit`.
+def restore_meter(meter: Meter, kind: str, use: RecentUse, engine: QuotaEngine, now: float) -> None:
+    """Put use into a new meter.
 
     A changed config takes effect as if it had changed while the gateway ran. Another limit or window keeps use and debts.
     Another algorithm keeps the use, but no debt.
     """
-    metering = engine.settings.metering_of(KINDS[kind])
+    metering, limit = engine.settings.metering_of(KINDS[kind]), meter.limit
     if use.metering == metering:
         meter.set_limit(use.limit, now)
         meter.restore(use.spent, now)

@@ -4,6 +4,7 @@ With `scope: broker`, the tags of a bucket name its broker. Kafka has no groups,
 controller mutations. These limits hold for the whole cluster in either case.
 """
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +13,14 @@ from gateway.quotas.kinds import KINDS
 
 BROKER: Final = "broker"
 """The value of `quotas.scope` with which each broker has buckets of its own."""
+
+
+_NODE_ID: Final = re.compile(r"-1|\d{1,10}", re.ASCII)
+
+
+def node_id(text: str) -> int | None:
+    """The node id, or `BOOTSTRAP`, in a message of another gateway. None if the text is no node id."""
+    return int(text) if _NODE_ID.fullmatch(text) else None
 
 
 def at_broker(resolution: Resolution, kind: str, broker: int, *, by_broker: bool) -> Resolution:
@@ -23,7 +32,11 @@ def at_broker(resolution: Resolution, kind: str, broker: int, *, by_broker: bool
 
 
 def in_scope(tags: Tags, kind: str, *, by_broker: bool) -> bool:
-    """True if a bucket of these tags exists in this scope. A gateway with another config may share use by other tags."""
+    """True if a client can have a bucket of these tags in this scope. Messages of other gateways may have other tags."""
+    alone = [name for name in (tags.ip, tags.group) if name is not None]
+    named = len(alone) + (tags.user is not None) + (tags.client_id is not None)
+    if named > 1 and alone:
+        return False
     return (tags.broker is not None) == is_separate(tags, kind, by_broker=by_broker)
 
 

@@ -24,6 +24,7 @@ from gateway.quotas.entity import (
 from gateway.quotas.groups import NO_CLAIMS, Claims
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter
+from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.scope import at_broker
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
@@ -101,6 +102,11 @@ def _parents(settings: QuotaSettings) -> dict[str, str]:
     return {group.name: group.parent for group in settings.groups if group.parent is not None}
 
 
+class _StretchedMeters(NewMeters):
+    def _alone(self, kind: str, limit: float, now: float) -> Meter:
+        return StretchedMeter(super()._alone(kind, limit, now), limit)
+
+
 class ShadowEngine(QuotaEngine):
     """The buckets of shadow limits. An enforced limit of the same client has its own bucket in the main engine.
 
@@ -118,6 +124,7 @@ class ShadowEngine(QuotaEngine):
     ) -> None:
         self._above = _parents(settings)
         super().__init__(_measured_alone(settings), now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
+        self.meters = _StretchedMeters(self.settings, shared=shared)
 
     def apply(self, settings: QuotaSettings, now: float) -> None:
         self._above = _parents(settings)
@@ -173,9 +180,6 @@ class ShadowEngine(QuotaEngine):
 
     def _table_of(self, settings: QuotaSettings) -> QuotaTable:
         return ShadowTable(settings.quotas, settings.dynamic)
-
-    def _unshared_meter(self, kind: str, limit: float, now: float) -> Meter:
-        return StretchedMeter(super()._unshared_meter(kind, limit, now), limit)
 
     def _bucket(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         meter = self._meter(kind, resolution, now)

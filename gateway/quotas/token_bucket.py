@@ -86,14 +86,14 @@ class TokenBucket(Meter):
         return self._burst
 
     def set_limit(self, limit: float, now: float) -> None:
-        """Tokens and debts are kept, clipped to the new burst."""
+        """Tokens and debts are kept, up to the new burst and the longest debt."""
         if limit <= 0:
             raise ValueError(f"limit {limit} must be positive")
         self._tokens = self.tokens(now)
         self._last = now
         self._limit = limit
         self._burst = max(limit * self._burst_seconds, self._least_burst)
-        self._tokens = min(self._tokens, self._burst)
+        self._tokens = max(min(self._tokens, self._burst), -limit * self._max_debt_seconds)
 
     def forgive(self, now: float) -> None:
         self._tokens = max(0.0, self.tokens(now))

@@ -283,18 +283,15 @@ class ConnectionQuotas:
     def recent_uses(self, now: float) -> dict[str | None, RecentUse]:
         """The recent use by listener; None stands for the whole gateway."""
         quotas: list[tuple[str | None, ListenerQuota]] = [(None, self.gateway), *self.listeners.items()]
-        found = {
-            name: recent_use(KIND, quota.meter, quota.limits.connection_creation_rate, self._engine, now)
-            for name, quota in quotas
-        }
+        found = {name: recent_use(KIND, quota.meter, self._engine, now) for name, quota in quotas}
         return {name: use for name, use in found.items() if use is not None}
 
     def restore(self, listener: str | None, use: RecentUse, now: float) -> None:
         """Restore the use of a listener, or of the gateway (None). Does nothing if the rate has no limit any more."""
         quota = self.gateway if listener is None else self.listeners.get(listener)
-        if quota is None or quota.meter is None or quota.limits.connection_creation_rate is None:
+        if quota is None or quota.meter is None:
             return
-        restore_meter(quota.meter, KIND, quota.limits.connection_creation_rate, use, self._engine, now)
+        restore_meter(quota.meter, KIND, use, self._engine, now)
         if self._engine.settings.enforce:
             quota.open_at = now + min(quota.meter.delay(now), self._metering.window.seconds)
 
@@ -361,4 +358,4 @@ class ConnectionQuotas:
             recent_rate.restore(quota.recent_rate.dump(now), now)
             quota.recent_rate = recent_rate
         rate = limits.connection_creation_rate
-        quota.meter = None if rate is None else self._engine.changed_meter(KIND, quota.meter, rate, before, now)
+        quota.meter = None if rate is None else self._engine.meters.successor(KIND, quota.meter, rate, before, now)

@@ -256,7 +256,7 @@ class Member:
         stalled = self._as_of(now) < now
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
         alone = not reachable and not self._fair_share
-        self._engine.share_of_new = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
+        self._engine.meters.share = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
         changed = (members, reachable) != self._settled_for
         self._settled_for = (members, reachable)
         everyone = chain.from_iterable(each.accounts() for each in self._shared)

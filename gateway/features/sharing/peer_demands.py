@@ -1,7 +1,7 @@
 """The demands of groups, of which gateways inform each other, so that all of them compute the same division."""
 
 from collections.abc import Mapping
-from math import inf
+from math import ceil, inf
 from typing import Final
 
 from gateway.features.sharing.use_message import MAX_DEMANDS, DemandKey
@@ -19,13 +19,17 @@ STALE_INTERVALS: Final = 20
 _ROW_BYTES: Final = 40
 
 
-class _Sum:
-    """The demands of all peers for one group."""
+_FRACTIONS: Final = 1_024
+"""Of a unit, in sums. They are integers, because a float does not give a large demand back exactly."""
 
-    __slots__ = ("bounded", "peers", "unbounded")
+
+class _Sum:
+    """The demands of all peers for one group. `fractions` is the sum of those with a bound."""
+
+    __slots__ = ("fractions", "peers", "unbounded")
 
     def __init__(self) -> None:
-        self.bounded = 0.0
+        self.fractions = 0
         self.unbounded = 0
         self.peers = 0
 
@@ -34,7 +38,11 @@ class _Sum:
         if demand == inf:
             self.unbounded += times
         else:
-            self.bounded = self.bounded + times * demand if self.peers else 0.0
+            self.fractions += times * ceil(demand * _FRACTIONS)
+
+    @property
+    def demand(self) -> float:
+        return inf if self.unbounded else self.fractions / _FRACTIONS
 
 
 class PeerDemands:
@@ -88,7 +96,7 @@ class PeerDemands:
 
     def whole(self, own: Mapping[DemandKey, float]) -> dict[DemandKey, float]:
         """The demands of all members."""
-        found = {key: inf if total.unbounded else total.bounded for key, total in self._sums.items()}
+        found = {key: total.demand for key, total in self._sums.items()}
         for key, demand in own.items():
             found[key] = found.get(key, 0.0) + demand
         return found

@@ -14,13 +14,13 @@ value means that the member has left.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
 from gateway.cluster.client import BadRecordError
 from gateway.quotas.entity import Tags
+from gateway.quotas.scope import node_id
 
 VERSION = 1
 MAX_MESSAGE_BYTES = 512 * 1024
@@ -41,7 +41,6 @@ CountKey = tuple[str, str]
 
 _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
-_NODE_ID = re.compile(r"-1|\d{1,10}", re.ASCII)
 _MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
 """The maximum number of characters in all parts, as long as a client-id may be. An entity with a longer name is not shared."""
@@ -130,7 +129,7 @@ def _use(row: object) -> EntityUse:
     for part, name in parts.items():
         if part not in _PARTS:
             raise BadRecordError("unknown_part", f"an entity has a part {part[:40]!r}")
-        if not isinstance(name, str) or len(name) > MAX_NAME:
+        if not isinstance(name, str) or not _is_name(name):
             raise BadRecordError("bad_type", f"{part} is not a name")
         names[part] = name
     name = names.pop(_NAME, None)
@@ -143,11 +142,10 @@ def _use(row: object) -> EntityUse:
 
 
 def _broker(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not _NODE_ID.fullmatch(text):
+    broker = None if text is None else node_id(text)
+    if text is not None and broker is None:
         raise BadRecordError("bad_type", "broker is not a node id")
-    return int(text)
+    return broker
 
 
 def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
@@ -158,7 +156,7 @@ def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
     counts: dict[CountKey, int] = {}
     for row in rows:
         match row:
-            case [str(kind), str(name), int(count)] if len(name) <= MAX_NAME and 0 <= count <= _MAX_INT64:
+            case [str(kind), str(name), int(count)] if _is_name(name) and 0 <= count <= _MAX_INT64:
                 counts[kind, name] = count
             case _:
                 skipped.append("bad_type")
@@ -173,9 +171,9 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
     demands: dict[DemandKey, float] = {}
     for row in rows:
         match row:
-            case [str(kind), str(name), None] if len(name) <= MAX_NAME:
+            case [str(kind), str(name), None] if _is_name(name):
                 demands[kind, name] = inf
-            case [str(kind), str(name), int(demand) | float(demand)] if len(name) <= MAX_NAME and 0 <= demand <= _MAX_INT64:
+            case [str(kind), str(name), int(demand) | float(demand)] if _is_name(name) and 0 <= demand <= _MAX_INT64:
                 demands[kind, name] = float(demand)
             case _:
                 skipped.append("bad_type")
@@ -186,6 +184,17 @@ def _count(value: object, what: str) -> int:
     if type(value) is not int or not 0 <= value <= _MAX_INT64:
         raise BadRecordError("bad_number", f"{what} is not a count")
     return value
+
+
+def _is_name(name: str) -> bool:
+    """True if a client or a topic can have this name. JSON may escape one half of a surrogate pair, which is no UTF-8."""
+    if len(name) > MAX_NAME:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def name_length(name: Tags | str) -> int:

@@ -21,6 +21,7 @@ from gateway.features.topic_quotas.rules import (
 from gateway.quotas.entity import BOOTSTRAP, Tags
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicSpent
+from gateway.quotas.scope import node_id
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 MAX_BROKERS: Final = 1_000
@@ -102,10 +103,11 @@ class ScopedTopicQuotas:
             return None
         if not self.by_broker:
             return self.whole.peer_account(kind, name, now)
-        broker, _, topic = name.partition("/")
-        if not broker.removeprefix("-").isdecimal() or (int(broker) not in self._at and len(self._at) >= MAX_BROKERS):
+        text, _, topic = name.partition("/")
+        broker = node_id(text)
+        if broker is None or (broker not in self._at and len(self._at) >= MAX_BROKERS):
             return None
-        return self.of(int(broker)).peer_account(_OF_CLUSTER[kind], topic, now)
+        return self.of(broker).peer_account(_OF_CLUSTER[kind], topic, now)
 
     def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicSpent]:
         """The use that these accounts still count."""

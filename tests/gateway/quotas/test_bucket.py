@@ -415,7 +415,7 @@ def test_row_of_other_tags():
         KindTotals(),
         START,
     )
-    assert (group.row(START).group, group.row(START).level, group.configured) == ("jobs", "", False)
+    assert (group.row(START).group, group.row(START).level, group.resolution.configured) == ("jobs", "", False)
 
 
 def test_only_unused_full_buckets_are_forgotten():
@@ -447,5 +447,14 @@ def test_rebound_bucket_keeps_the_marks_that_stay():
 def test_acquired_bucket_of_a_default_is_not_configured():
     quotas = (EntityQuota(ClientQuotaEntity(None, "etl"), {"producer_byte_rate": LIMIT}),)
     engine = QuotaEngine(QuotaSettings(quotas), START)
-    assert engine.acquire("produce", "alice", "etl", START).configured
-    assert not engine.acquire("produce", "alice", "other", START).configured
+    assert engine.acquire("produce", "alice", "etl", START).resolution.configured
+    assert not engine.acquire("produce", "alice", "other", START).resolution.configured
+
+
+def test_shown_total_never_falls():
+    b = bucket()
+    shown = []
+    for amount in (100, -40, 20, 30):
+        b.record(amount, START)
+        shown.append(b.row(START).amount_total)
+    assert shown == [100, 100, 100, 110]

@@ -350,7 +350,7 @@ def test_changed_window_keeps_debt(kind, samples, shared):
 
 def test_changed_window_keeps_presumed_use():
     subject = engine(shared=True)
-    subject.share_of_new = Part(0.5, 10.0)
+    subject.meters.share = Part(0.5, 10.0)
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000, START)
     subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START)

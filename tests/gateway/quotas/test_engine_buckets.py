@@ -1,5 +1,8 @@
 """The buckets that an engine keeps: shared by many clients, named by peers, dropped, and shown in rows."""
 
+from dataclasses import astuple
+from math import isfinite
+
 import pytest
 
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
@@ -7,7 +10,8 @@ from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.meter import Window
+from gateway.quotas.kinds import KINDS
+from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
 from gateway.quotas.shared_meter import Part
 
 START = 1_000.0
@@ -111,7 +115,7 @@ def test_row_of_the_others_is_that_of_the_last_tick():
 
 def test_new_meter_of_a_group_has_this_gateways_share():
     subject = QuotaEngine(tree(1_000.0), START, shared=True)
-    subject.share_of_new = Part(0.5, 0.6)
+    subject.meters.share = Part(0.5, 0.6)
     own, group = subject.acquire_path("produce", "", "job-1", START)
     assert (own.meter, group.meter.portion) == (None, 25.0)
 
@@ -146,3 +150,20 @@ def test_largest_cleared_debt_is_first():
     assert len(covered) == 3
     assert cleared == [ClearedDebt("produce", "", "b", 3.0), ClearedDebt("produce", "", "a", 1.0)]
     assert [bucket.meter.tokens(START) for bucket in subject.buckets()] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm", "limit", "throttle_ms"),
+    [
+        ("produce", "token_bucket", 1e-300, 3_600_000),
+        ("produce", "window", 1e-300, MAX_THROTTLE_TIME_MS),
+        ("controller_mutation", "token_bucket", 5e-324, MAX_THROTTLE_TIME_MS),
+        ("controller_mutation", "token_bucket", 1e308, 0),
+    ],
+)
+def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, throttle_ms):
+    quotas = {ClientQuotaEntity("alice"): {KINDS[kind].config_key: limit}}
+    bucket = QuotaEngine(QuotaSettings(dynamic=quotas, algorithm=algorithm), START).acquire(kind, "alice", "etl", START)
+    bucket.record(1_000_000, START)
+    assert throttle_time_ms(bucket.refuse(START)[0]) == throttle_ms
+    assert all(isfinite(value) for value in astuple(bucket.row(START)) if isinstance(value, float))

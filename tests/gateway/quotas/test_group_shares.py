@@ -223,3 +223,53 @@ def test_buckets_of_a_tree_are_never_dropped():
         subject.release(bucket, START)
     subject.tick(START + 10_000)
     assert {bucket.resolution.tags.group for bucket in subject.buckets()} == {"a", "all"}
+
+
+GUARANTEED = (group("a", guarantee=MB8 * 0.6), group("b", guarantee=MB8 * 0.4), group("rest"))
+"""The guarantees leave nothing to `rest`."""
+
+
+def test_group_beside_full_guarantees_borrows_what_is_idle():
+    subject = traffic(*GUARANTEED)
+    subject.run([Sender("rest")], 6)
+    assert subject.shares(MB8, 2, 6) == pytest.approx({"rest": 1.0}, abs=0.02)
+
+
+def test_group_beside_full_guarantees_leaves_them_whole():
+    subject = traffic(*GUARANTEED)
+    subject.run([Sender("a"), Sender("b"), Sender("rest")], 22)
+    found = subject.shares(MB8, 2, 22)
+    assert (found["a"], found["b"]) == pytest.approx((0.6, 0.4), abs=0.01)
+    assert 0.0 < found["rest"] <= 0.01
+
+
+def test_ceiling_below_the_guarantees_leaves_each_group_a_part():
+    subject = traffic(*GUARANTEED)
+    senders = [Sender("a"), Sender("b"), Sender("rest")]
+    subject.run(senders, 2)
+    dynamic = {ClientQuotaEntity(group="all"): {KEY: MB8 / 2}}
+    subject.engines[0].apply(replace(subject.engines[0].settings, dynamic=dynamic), subject.now)
+    subject.run(senders, 10)
+    found = subject.shares(MB8, 6, 12)
+    assert (found["a"], found["b"]) == pytest.approx((0.278, 0.222), abs=0.01), "no guarantee exceeds the ceiling"
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_group_that_enters_a_tree_keeps_its_debt(algorithm):
+    alone = group("a", None, ceiling=MB8)
+    subject = QuotaEngine(settings(ALL, alone, algorithm=algorithm), START)
+    bucket = subject.acquire_path("produce", "a", "", START)[1]
+    bucket.charge(int(MB8) * 15, START)
+    subject.apply(settings(ALL, group("a"), algorithm=algorithm), START)
+    debt = -bucket.meter.tokens(START) / MB8
+    assert debt == pytest.approx(5.0 if algorithm == "token_bucket" else 0.0, abs=0.01), "a new algorithm keeps no debt"
+
+
+@pytest.mark.parametrize(("algorithm", "shared"), [("token_bucket", False), ("token_bucket", True), ("window", False)])
+def test_group_that_leaves_its_tree_keeps_its_use(algorithm, shared):
+    subject = QuotaEngine(settings(ALL, group("a"), algorithm=algorithm), START, shared=shared)
+    bucket = subject.acquire_path("produce", "a", "", START)[1]
+    bucket.charge(int(MB8) * 6, START)
+    subject.apply(settings(ALL, group("a", None, ceiling=MB8), algorithm=algorithm), START)
+    expected = -5.0 if algorithm == "token_bucket" else 4.0
+    assert bucket.meter.balance(START) / MB8 == pytest.approx(expected, abs=0.01)

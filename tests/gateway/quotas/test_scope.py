@@ -189,10 +189,13 @@ def test_changed_scope_keeps_buckets_of_all_brokers():
         (True, "controller_mutation", Tags("alice", None, broker=1), False),
         (True, "produce", Tags(None, None, group="jobs"), True),
         (True, "produce", Tags(None, None, group="jobs", broker=1), False),
+        (False, "produce", Tags("alice", None, group="jobs"), False),  # no client has a bucket of these tags
+        (False, "connection", Tags("alice", None, ip="10.0.0.7"), False),
+        (False, "connection", Tags(None, None, ip="10.0.0.7"), True),
     ],
 )
 def test_use_of_a_peer_is_charged_in_the_same_scope_only(by_broker, kind, name, charged):
-    subject = engine(ALICE, groups=(JOBS,), by_broker=by_broker)
+    subject = engine(ALICE, ADDRESS, groups=(JOBS,), by_broker=by_broker)
     account = subject.peer_account(kind, name, START)
     assert (account is not None) is charged
     assert tags(subject) == ({name} if charged else set())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.quotas.meter import FETCH_SLICE_SECONDS, Window
-from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
 START = 1_000.0
 
@@ -148,3 +148,10 @@ def test_order_of_simultaneous_charges_does_not_matter(amounts, rng: random.Rand
         one.charge(amount, START + 3)
         other.charge(another, START + 3)
     assert one.tokens(START + 3) == other.tokens(START + 3) == 1000 - sum(amounts)
+
+
+def test_lower_limit_keeps_the_longest_debt():
+    subject = TokenBucket.for_bytes(1e8, Window(), START)
+    subject.charge(2e9, START)
+    subject.set_limit(1_024.0, START)
+    assert subject.delay(START) == MAX_DEBT_SECONDS

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.rate import WindowMeter
 from gateway.quotas.recent_use import (
@@ -310,6 +311,21 @@ def test_use_of_unknown_algorithm_is_dropped():
     subject = engine(settings())
     assert restore_entity(subject, BucketUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (PastUse(0, 0, 1.0),))), START)
     assert subject.acquire("produce", "alice", "etl", START).meter.idle(START)
+
+
+def test_debt_of_a_group_in_a_tree_outlives_a_restart():
+    """Its meter runs at the rate of the last division, far below its ceiling."""
+    groups = (
+        Group("all", (), {"producer_byte_rate": 100.0}),
+        Group("jobs", (GroupRule(user="job"),), parent="all", weights={"producer_byte_rate": 1.0}),
+        Group("web", (GroupRule(user="web"),), parent="all", weights={"producer_byte_rate": 9.0}),
+    )
+    first = engine(QuotaSettings(tuple(group.quota for group in groups), groups=groups))
+    before = first.acquire_path("produce", "job", "", START)[1]
+    before.charge(2_000_000, START)
+    second, now = restarted(first, 0, 0)
+    after = second.acquire_path("produce", "job", "", now)[1]
+    assert after.meter.tokens(now) == before.meter.tokens(START) < 0.0
 
 
 # Connections.

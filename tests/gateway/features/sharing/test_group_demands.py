@@ -258,3 +258,11 @@ def test_demands_beyond_the_message_follow_in_the_next():
     chosen, left_out = subject.chosen(1, 1_000_000)
     assert (len(chosen), left_out) == (MAX_DEMANDS, 10)
     assert len(subject.chosen(2, 1_000_000)[0]) == 10
+
+
+def test_huge_demand_of_one_peer_leaves_no_trace():
+    demands, key = PeerDemands(), ("produce", "a")
+    demands.receive("small", {key: 0.25}, START)
+    demands.receive("huge", {key: 2.0**63 - 1}, START)
+    demands.receive("huge", {key: 0.0}, START)
+    assert demands.whole({}) == {key: 0.25}

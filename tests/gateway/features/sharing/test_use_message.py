@@ -80,6 +80,7 @@ def test_unusable_message_is_refused(value: bytes, reason: str) -> None:
         (["produce", {}, 1, 1], "bad_type"),
         (["produce", {"user": 1}, 1, 1], "bad_type"),
         (["produce", {"user": "a" * 40_000}, 1, 1], "bad_type"),
+        (["produce", {"user": "half a pair \ud800"}, 1, 1], "bad_type"),
         (["produce", {"user": "a", "name": "b"}, 1, 1], "bad_type"),
         (["produce", {"user": "a", "broker": 1}, 1, 1], "bad_type"),
         (["produce", {"user": "a", "broker": "-2"}, 1, 1], "bad_type"),

@@ -83,6 +83,8 @@ def test_bytes_of_a_peer_count_at_the_same_broker():
         (True, "broker_topic", "x/hot"),
         (True, "broker_topic", "/hot"),
         (True, "broker_topic", "--1/hot"),
+        (True, "broker_topic", "\u00b2/hot"),
+        (True, "broker_topic", "1" * 5_000 + "/hot"),
         (True, "broker_topic", Tags("alice", None)),
     ],
 )
