@@ -6,8 +6,9 @@
 from typing import Any, Final
 
 from gateway.config.places import Places
-from gateway.quotas.entity import MAX_CONNECTIONS, ClientQuotaEntity, DynamicQuotas, QuotaTable, Source
+from gateway.quotas.entity import MAX_CONNECTIONS, ClientQuotaEntity, DynamicQuotas, Source
 from gateway.quotas.kinds import BY_CONFIG_KEY
+from gateway.quotas.quota_table import QuotaTable
 
 CONFIGURED: Final = "/api/quotas/configured"
 

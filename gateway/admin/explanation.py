@@ -6,12 +6,13 @@ from typing import Any, Final, NamedTuple
 from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
-from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, QuotaTable, Resolution, Source
+from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import ANY_LAG, Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
+from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.scope import BROKER, is_separate
 from gateway.quotas.shadows import ShadowTable
 from gateway.quotas.snapshot import wait_text

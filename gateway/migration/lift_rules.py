@@ -6,7 +6,8 @@ from typing import Final
 
 from gateway.migration.broker_quotas import MovedQuota, Translation, entity_text, factor_text, limits_by_target, number_text
 from gateway.migration.differences import entity_text as target_text
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota
+from gateway.quotas.quota_table import QuotaTable
 
 _SHORT_BURST_SECONDS: Final = 1
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, QuotaTable, Resolution, Tags
+from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, Resolution, Tags
 from gateway.quotas.group_buckets import GroupBuckets
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
@@ -14,6 +14,7 @@ from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, show
 from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
+from gateway.quotas.quota_table import Changes, QuotaTable
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
@@ -57,6 +58,7 @@ class QuotaEngine:
         self._policies = policies_of(settings, now)
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
+        self.group_buckets.follow(settings.groups, self._table)
         self.groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
@@ -192,9 +194,17 @@ class QuotaEngine:
         before, self.settings = self.settings, settings
         self.meters.settings = settings
         old = self._table
-        self._set_table(self._table_of(settings))
+        altered: Changes | None = None  # None: any limit may have changed
+        if settings.quotas is before.quotas and settings.groups is before.groups:
+            table, altered = old.altered(settings.dynamic)
+        else:
+            table = self._table_of(settings)
+        self._set_table(table)
         if settings.groups != before.groups:
             self.groups = GroupTable(settings.groups)
+        regroup = altered is None or any(entity.group for entities in altered.values() for entity in entities)
+        if regroup:
+            self.group_buckets.follow(settings.groups, table)
         if settings.by_broker != before.by_broker:
             self._drop_misplaced()
         for name, kept in follow_windows(self._policies, settings, now).items():
@@ -204,12 +214,13 @@ class QuotaEngine:
             if not self._buckets[name]:
                 continue
             metering, after = before.metering_of(kind), settings.metering_of(kind)
-            changed = self._table.changed(kind.config_key, old)
+            changed = table.changed(kind.config_key, old) if altered is None else altered.get(kind.config_key, frozenset())
             for bucket in self._buckets_of(name, changed) if after == metering else self._buckets[name].values():
                 if bucket.resolution.tags.group is None:
                     self._reconfigure(kind, bucket, metering, now)
-            for bucket in self.group_buckets.in_order(name, self._buckets[name]):
-                self._regroup(kind, bucket, metering, now)
+            if regroup or after != metering:
+                for bucket in self.group_buckets.in_order(name, self._buckets[name]):
+                    self._regroup(kind, bucket, metering, now)
         self.recall()
 
     def _drop_misplaced(self) -> None:
@@ -221,8 +232,7 @@ class QuotaEngine:
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
-        self.group_buckets.follow(self.settings.groups, table)
-        self._small_quotas = small_quotas(table)
+        self._small_quotas: dict[str, int] | None = None  # until they are asked for
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
         self.rate_kinds = tuple([kind.name for kind in KINDS.values() if kind.spares_members and kind.config_key in table.keys])
 
@@ -232,9 +242,12 @@ class QuotaEngine:
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
         """The buckets that may have the quota of one of these entities: all buckets if one entity is a default."""
         buckets = self._buckets[kind]
-        if self.settings.by_broker or not all(entity.names_only for entity in entities):
+        if not all(entity.names_only for entity in entities):
             return buckets.values()
         tags = [entity.tags for entity in entities] + [overflow_tags(entity) for entity in entities]
+        if self.settings.by_broker and tags:
+            names = {(each.user, each.client_id, each.ip) for each in tags}
+            return [each for at, each in buckets.items() if (at.user, at.client_id, at.ip) in names]
         return [bucket for each in tags if (bucket := buckets.get(each)) is not None]
 
     def recall(self) -> None:
@@ -302,7 +315,9 @@ class QuotaEngine:
 
     def small_quotas(self) -> dict[str, int]:
         """The number of entities, by kind, whose quota is so small that a mute may outlast a client's session."""
-        return dict(self._small_quotas)
+        if self._small_quotas is None:
+            self._small_quotas = small_quotas(self._table)
+        return self._small_quotas
 
     def throttle_totals(self) -> list[ThrottleTotals]:
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]

@@ -9,11 +9,12 @@ from math import inf
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import ClientQuotaEntity, QuotaTable, Resolution, Source, Tags
+from gateway.quotas.entity import ClientQuotaEntity, Resolution, Source, Tags
 from gateway.quotas.group_meter import LEAF_BURST_SECONDS, EntitledBucket, GroupMeter
 from gateway.quotas.group_tree import KindTree
 from gateway.quotas.groups import Group
 from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.shared_meter import Part, SharedMeter
 
 INTERVAL_SECONDS: Final = 0.2

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from gateway.quotas.entity import QuotaTable
 from gateway.quotas.fair_share import ROOT, Share, ShareTree
 from gateway.quotas.groups import Group
+from gateway.quotas.quota_table import QuotaTable
 
 MAX_LEVELS: Final = 8
 """Each request is charged to every group above its client, so the tree is kept flat."""

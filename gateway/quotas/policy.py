@@ -4,9 +4,9 @@ from bisect import bisect_left
 from math import ceil
 from typing import Final
 
-from gateway.quotas.entity import QuotaTable
-from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
+from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
+from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import THROTTLE_BOUNDS
 
@@ -109,10 +109,8 @@ class KindTotals:
 
 def small_quotas(table: QuotaTable) -> dict[str, int]:
     """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
-    found = {name: 0 for name, kind in KINDS.items() if kind.full_request is not None}
-    for limits in table.entities().values():
-        for key, limit in limits.items():
-            kind = BY_CONFIG_KEY.get(key)
-            if kind is not None and kind.full_request is not None:
-                found[kind.name] += kind.full_request.outlasts_session(limit.per_second)
-    return found
+    return {
+        name: sum([kind.full_request.outlasts_session(limit.per_second) for limit in table.limits(kind.config_key)])
+        for name, kind in KINDS.items()
+        if kind.full_request is not None
+    }

@@ -4,17 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.quotas.entity import (
-    DEFAULT,
-    ClientQuotaEntity,
-    DynamicQuotas,
-    EntityQuota,
-    QuotaTable,
-    Resolution,
-    Source,
-    client_levels,
-    user_levels,
-)
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, Resolution, Source
+from gateway.quotas.quota_table import QuotaTable, client_levels, user_levels
 
 OVERRIDDEN: Final = "the quota API's value for the same entity overrides the file's"
 

@@ -33,9 +33,9 @@ def at_broker(resolution: Resolution, kind: str, broker: int, *, by_broker: bool
 
 def in_scope(tags: Tags, kind: str, *, by_broker: bool) -> bool:
     """True if a client can have a bucket of these tags in this scope. Messages of other gateways may have other tags."""
-    alone = [name for name in (tags.ip, tags.group) if name is not None]
-    named = len(alone) + (tags.user is not None) + (tags.client_id is not None)
-    if named > 1 and alone:
+    if (tags.ip is not None or tags.group is not None) and (
+        tags.user is not None or tags.client_id is not None or None not in (tags.ip, tags.group)
+    ):
         return False
     return (tags.broker is not None) == is_separate(tags, kind, by_broker=by_broker)
 

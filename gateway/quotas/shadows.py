@@ -6,26 +6,17 @@ waited for it (`StretchedMeter`). docs/decisions/030-shadow-limits.md explains t
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import MAX_BUCKETS, QuotaEngine, QuotaSettings
-from gateway.quotas.entity import (
-    BOOTSTRAP,
-    OTHER,
-    ClientQuotaEntity,
-    DynamicQuotas,
-    EntityQuota,
-    QuotaTable,
-    Resolution,
-    Source,
-    Tags,
-)
+from gateway.quotas.entity import BOOTSTRAP, OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, Resolution, Source, Tags
 from gateway.quotas.groups import NO_CLAIMS, Claims
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, Policy
+from gateway.quotas.quota_table import Changes, QuotaLimit, QuotaTable
 from gateway.quotas.scope import at_broker
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import UsageRow
@@ -44,12 +35,28 @@ class ShadowTable(QuotaTable):
 
     def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
         rows = list(quotas)
-        super().__init__(rows, dynamic)
-        self._shadows: dict[str, set[ClientQuotaEntity]] = {}
+        self._shadows: dict[str, dict[ClientQuotaEntity, float]] = {}
         for row in rows:
-            self._set(row.entity, row.shadow, Source.FILE)
-            for key in row.shadow:
-                self._shadows.setdefault(key, set()).add(row.entity.shortened())
+            for key, limit in row.shadow.items():
+                self._shadows.setdefault(key, {})[row.entity.shortened()] = limit
+        if self._shadows:
+            super().__init__(rows, dynamic)
+        else:
+            super().__init__()  # nobody asks for real limits alone
+        for key, limits in self._shadows.items():
+            for entity in limits:
+                self._put(key, entity, None)
+
+    def altered(self, dynamic: DynamicQuotas) -> tuple[Self, Changes]:
+        return super().altered(dynamic) if self._shadows else (self, {})
+
+    def _put(self, key: str, entity: ClientQuotaEntity, api: float | None) -> None:
+        """A shadow limit overrides the real limit of its own entity."""
+        shadow = self._shadows.get(key, {}).get(entity)
+        if shadow is None:
+            super()._put(key, entity, api)
+        else:
+            self._limits.setdefault(key, {})[entity] = QuotaLimit(shadow, Source.FILE)
 
     @property
     def keys(self) -> Set[str]:
@@ -57,10 +64,10 @@ class ShadowTable(QuotaTable):
 
     def of(self, key: str) -> Set[ClientQuotaEntity]:
         """The entities with a shadow limit of this key."""
-        return self._shadows.get(key, set())
+        return self._shadows.get(key, {}).keys()
 
     def changed(self, key: str, before: QuotaTable) -> Set[ClientQuotaEntity]:
-        old = before.of(key) if isinstance(before, ShadowTable) else set()
+        old: Set[ClientQuotaEntity] = before.of(key) if isinstance(before, ShadowTable) else frozenset()
         return super().changed(key, before) | (old ^ self.of(key))
 
     def _first(self, key: str, levels: Sequence[tuple[ClientQuotaEntity, Tags]]) -> Resolution | None:

@@ -17,6 +17,9 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 MAX_REFUSED: Final = 1_000
 """The maximum number of refused connections of users that stay open for a moment. Further ones are closed at once."""
 
+LOOKUPS: Final = 500
+"""After a change of the quotas, one call of `limited` looks up the limits of so many users. Later calls look up the others."""
+
 CountKey = tuple[str, str]
 """A listener, the gateway, an address or a user whose open connections are counted: its kind and its name."""
 
@@ -52,6 +55,7 @@ class UserConnections:
         self._engine = engine
         self._shadows = shadows
         self._open: dict[str, int] = {}
+        self._limits: dict[str, tuple[int, float | None]] = {}  # of users with open connections: the engine's generation, limit
         self.peers: Mapping[CountKey, int] = {}
         self.parts = 1
         self.refused = 0
@@ -80,6 +84,7 @@ class UserConnections:
             self._shadows.release(shadow, now)
             shadow.charge(1, now)
         self._open[user] = self._open.get(user, 0) + 1
+        self._limits[user] = self._engine.generation, most
         return UserVerdict("", delay, enforced, bucket) if delay > 0.0 else ADMITTED
 
     def release(self, user: str) -> None:
@@ -87,7 +92,7 @@ class UserConnections:
         if left:
             self._open[user] = left
         else:
-            del self._open[user]
+            del self._open[user], self._limits[user]
 
     def count(self, user: str) -> int:
         """The open connections of a user at all gateways that share."""
@@ -95,8 +100,13 @@ class UserConnections:
 
     def limited(self) -> Iterator[tuple[str, int, int]]:
         """Each user with open connections and a limit: the name, the connections of this gateway, the limit."""
+        generation, lookups = self._engine.generation, LOOKUPS
         for user, count in self._open.items():
-            most = self._engine.user_limit(MAX_CONNECTIONS, user)
+            known, most = self._limits[user]
+            if known != generation and lookups > 0:
+                lookups -= 1
+                most = self._engine.user_limit(MAX_CONNECTIONS, user)
+                self._limits[user] = generation, most
             if most is not None:
                 yield user, count, int(most)
 

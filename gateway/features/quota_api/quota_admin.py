@@ -14,8 +14,9 @@ from gateway.features.quota_api.rules import alteration, altered, check_room, de
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 from gateway.quotas.kinds import small_quota_warning
+from gateway.quotas.quota_table import QuotaTable
 from protocol.bodies.client_quotas import Component, DescribedEntity
 
 RETRY_SECONDS = 60.0
@@ -222,17 +223,15 @@ class QuotaAdmin:
                 " Correct DNS, or set the quotas for the addresses", ", ".join(sorted(unresolved)), RETRY_SECONDS,
             )  # fmt: skip
         self._unresolved = unresolved
-        of_clients = without_topics(quotas)
-        effective = {self._with_address(entity): limits for entity, limits in of_clients.items()}
+        effective = dict(quotas)
+        for entity in [entity for entity in quotas if entity.topic is not None or isinstance(entity.ip, str)]:
+            limits = effective.pop(entity)
+            if isinstance(entity.ip, str):
+                # A host name or another spelling of the address may have been given.
+                effective[ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))] = limits
         self._on_quotas(quotas)
         self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
         self._applied()
-
-    def _with_address(self, entity: ClientQuotaEntity) -> ClientQuotaEntity:
-        """The entity with its address, if a host name or another spelling of the address was given."""
-        if isinstance(entity.ip, str):
-            return ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))
-        return entity
 
     async def _look_up(self, names: Set[str]) -> None:
         """Find the address of each name. A name may be an address."""

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.quotas.engine import BUCKET_IDLE_SECONDS, Metering, QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Tags
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
+from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
 
@@ -518,12 +519,18 @@ NAMES = [None, "a", "b", DEFAULT]
         max_size=4,
     ),
     max_buckets=st.sampled_from([1, 3, 100]),
+    by_api=st.booleans(),
 )
-def test_change_reaches_every_affected_bucket(tables, max_buckets):
+def test_change_reaches_every_affected_bucket(tables, max_buckets, by_api):
     """A change visits few buckets, and each bucket has the quota that a complete rebuild would give it."""
+
+    file = (EntityQuota(ClientQuotaEntity("a", "b"), exempt=True), EntityQuota(ClientQuotaEntity("b"), {"other": 1.0}))
 
     def of(table):
         rates = {entity: limit for entity, limit in table.items() if limit is not None}
+        if by_api:  # the file stays the same
+            dynamic = {ClientQuotaEntity(*entity): {"producer_byte_rate": limit} for entity, limit in rates.items()}
+            return QuotaSettings(file, dynamic)
         quotas = [EntityQuota(ClientQuotaEntity(*entity), {"producer_byte_rate": limit}) for entity, limit in rates.items()]
         quotas += [EntityQuota(ClientQuotaEntity(*entity), exempt=True) for entity in table.keys() - rates.keys()]
         return QuotaSettings(tuple(quotas))
@@ -534,7 +541,7 @@ def test_change_reaches_every_affected_bucket(tables, max_buckets):
         for user in ("a", "b", "c"):
             for client_id in ("a", "b", "c"):
                 subject.acquire("produce", user, client_id, START)
-        whole = QuotaTable(of(table).quotas)
+        whole = QuotaTable(of(table).quotas, of(table).dynamic)
         for bucket in subject.buckets():
             expected = whole.again("producer_byte_rate", bucket.resolution)
             assert (bucket.resolution.limit, bucket.resolution.exempt) == (expected.limit, expected.exempt)

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaLimit, QuotaTable, Resolution, Source, Tags
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Resolution, Source, Tags
+from gateway.quotas.quota_table import QuotaLimit, QuotaTable
+from gateway.quotas.shadows import ShadowTable
 
 KEY = "producer_byte_rate"
 
@@ -200,3 +202,26 @@ def test_second_resolution_equals_the_first(limits, user, client_id):
     quotas = QuotaTable(EntityQuota(entity, {KEY: limit}) for entity, limit in limits.items())
     resolution = quotas.resolve(KEY, user, client_id)
     assert quotas.again(KEY, resolution) == resolution
+
+
+limits_by_key = st.dictionaries(st.sampled_from([KEY, "other"]), st.sampled_from([1.0, 2.0]), max_size=2)
+
+
+@given(
+    st.dictionaries(entities, st.tuples(limits_by_key, limits_by_key), max_size=4),
+    st.lists(st.dictionaries(entities, limits_by_key, max_size=4), min_size=2, max_size=4),
+)
+@pytest.mark.parametrize("kind", [QuotaTable, ShadowTable])
+def test_altered_table_equals_a_new_one(kind, file, alterations):
+    """Shadow limits are in the second part of a row."""
+    rows = [EntityQuota(entity, limits, shadow=shadows) for entity, (limits, shadows) in file.items()]
+    table = kind(rows, alterations[0])
+    for dynamic in alterations[1:]:
+        before, (table, changes) = table, table.altered(dynamic)
+        expected = kind(rows, dynamic)
+        assert table.keys == expected.keys
+        for key in (KEY, "other"):
+            for entity in {*file, *dynamic}:
+                tags = Resolution(entity.tags, None, None)
+                assert table.again(key, tags) == expected.again(key, tags)
+            assert expected.changed(key, before) <= changes.get(key, set())

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gateway.quotas.entity import MAX_NAME, OTHER, ClientQuotaEntity, EntityQuota, QuotaTable, Tags, short_name
+from gateway.quotas.entity import MAX_NAME, OTHER, ClientQuotaEntity, EntityQuota, Tags, short_name
 from gateway.quotas.groups import Group
+from gateway.quotas.quota_table import QuotaTable
 
 LONG = "x" * (MAX_NAME + 1)
 

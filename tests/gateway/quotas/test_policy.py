@@ -2,9 +2,10 @@
 
 import pytest
 
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, QuotaTable
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy, small_quotas
+from gateway.quotas.quota_table import QuotaTable
 
 START = 1_000.0
 

@@ -1,8 +1,9 @@
 """The values that match a client, and the reasons why all but one do not apply."""
 
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Source
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Source
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.precedence import OVERRIDDEN, Candidate, Precedence
+from gateway.quotas.quota_table import QuotaTable
 
 KEY = "producer_byte_rate"
 

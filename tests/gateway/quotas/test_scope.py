@@ -191,6 +191,7 @@ def test_changed_scope_keeps_buckets_of_all_brokers():
         (True, "produce", Tags(None, None, group="jobs", broker=1), False),
         (False, "produce", Tags("alice", None, group="jobs"), False),  # no client has a bucket of these tags
         (False, "connection", Tags("alice", None, ip="10.0.0.7"), False),
+        (False, "connection", Tags(None, None, ip="10.0.0.7", group="jobs"), False),
         (False, "connection", Tags(None, None, ip="10.0.0.7"), True),
     ],
 )

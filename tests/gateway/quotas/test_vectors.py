@@ -26,8 +26,9 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
+from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
+from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
 from protocol.bodies import client_quotas

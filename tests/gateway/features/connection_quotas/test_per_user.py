@@ -1,8 +1,10 @@
 """The limits on connections of users: counts and rates, without sockets."""
 
+from collections import Counter
+
 import pytest
 
-from gateway.features.connection_quotas.per_user import LONGEST_WAIT_SECONDS, MAX_REFUSED
+from gateway.features.connection_quotas.per_user import LONGEST_WAIT_SECONDS, LOOKUPS, MAX_REFUSED
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
@@ -170,3 +172,12 @@ def test_unreachable_gateway_has_its_part():
     gateway.admitted(2)
     gateway.admitted(1, "bob")
     assert gateway.log_in()[1].refusal == gateway.log_in("bob")[1].refusal == "max_per_user"
+
+
+def test_limits_of_many_users_follow_a_reload_in_parts():
+    gateway = Gateway((DEFAULT, MOST, 5))
+    for number in range(LOOKUPS + 10):
+        gateway.admitted(1, f"u{number}")
+    gateway.engine.apply(settings((DEFAULT, MOST, 7)), START)
+    found = [Counter(most for _, _, most in gateway.quotas.users.limited()) for _ in range(2)]
+    assert found == [{7: LOOKUPS, 5: 10}, {7: LOOKUPS + 10}]
