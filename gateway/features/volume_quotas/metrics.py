@@ -87,6 +87,8 @@ _OPEN_RATIO = Value(
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_state", "1 for the state of the cluster's volumes, 0 for the other states.", ("state",),
           _volume_state, merge="max"),
+    Value("gauge", "weir_volume_enforced", "1 if the volume quota slows and pauses producers, 0 if it is only measured.", (),
+          _reported(lambda volumes: volumes.config.enforce), merge="min"),
     _OPEN_RATIO,
     deprecated("weir_volume_factor", _OPEN_RATIO),
     Value("gauge", "weir_volume_delay_seconds", "Delay of each Produce request by the volume quota.", (),

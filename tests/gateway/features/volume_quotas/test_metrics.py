@@ -60,6 +60,12 @@ def with_volumes(view: AdminView) -> Callable[[VolumeVerdict], AdminView]:
     return lambda found: replace(view, features=[reported(VolumeQuotas, report(found))])
 
 
+@pytest.mark.parametrize("enforce", [True, False])
+def test_metric_tells_enforced_volumes_from_measured_ones(view: AdminView, enforce: bool) -> None:
+    found = replace(report(verdict(100, active=1)), config=VolumesConfig(enforce=enforce))
+    assert Page(replace(view, features=[reported(VolumeQuotas, found)]))["weir_volume_enforced"] == enforce
+
+
 def test_throttled_cluster_has_metrics(with_volumes: Callable[[VolumeVerdict], AdminView]) -> None:
     page = Page(with_volumes(verdict(100, 700, active=2)))
     states = {state: page.get("weir_volume_state", state=state) for state in ("OPEN", "THROTTLE", "PAUSE")}
