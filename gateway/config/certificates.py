@@ -29,8 +29,9 @@ class _UnusableError(Exception):
         self.remedy = remedy
 
 
-def check_certificates(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
-    """A problem for each unusable certificate, key and authority. `directory` is the config file's."""
+def check_certificates(config: WeirConfig, document: Document, config_file: Path) -> list[Problem]:
+    """A problem for each unusable certificate, key and authority."""
+    directory = config_file.parent
     found: list[Problem] = []
     for path, names, use in _uses(config, directory):
         mine: list[Problem] = []

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.document import Document
-from gateway.config.endpoints import is_wildcard
+from gateway.config.endpoints import is_loopback, is_wildcard
 from gateway.config.entities import entity_quota
 from gateway.config.explain import aliases, problem, without_indexes
 from gateway.config.group_checks import tree_problems
@@ -149,11 +149,19 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
         return
     for position, (text, server) in enumerate(zip(servers or (), valid.bootstrap_servers, strict=True)):
         for index, listener in listeners:
-            hosts = {listener.host, listener.advertised_host}
-            if server.port == listener.bootstrap_port and server.host.replace("localhost", "127.0.0.1") in hosts:
+            taken = listener.broker_ports
+            own_port = server.port == listener.bootstrap_port or (taken is not None and server.port in taken.ports)
+            if own_port and _is_own(server.host, listener):
                 message = f"is listeners[{index}] of this gateway"
                 path: KeyPath = ("upstream", "bootstrap_servers", position)
                 yield problem(document, path, message, "name a Kafka broker", value=text)
+
+
+def _is_own(host: str, listener: ListenerConfig) -> bool:
+    """True if the host leads to the listener. A wildcard listener takes connections to the machine's loopback address."""
+    host = host.replace("localhost", "127.0.0.1")
+    own = listener.host.replace("localhost", "127.0.0.1")
+    return host in {own, listener.advertised_host} or (is_wildcard(own) and is_loopback(host))
 
 
 def _rows(data: Mapping[str, Any], key: str) -> list[Any]:

@@ -97,6 +97,8 @@ def problem(document: Document, path: KeyPath, message: str, remedy: str, *, val
 def _explain(details: ErrorDetails, document: Document) -> Problem:
     path, kind, value = details["loc"], details["type"], details["input"]
     context: dict[str, Any] = details.get("ctx", {})
+    if path[-2:] == (value, "[key]"):  # Pydantic's mark of a key that is not valid itself
+        path = path[:-1]
     section = without_indexes(path)
     if kind == "weir":
         return problem(document, path, context["message"], context["remedy"], value=value)

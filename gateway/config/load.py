@@ -1,7 +1,7 @@
 """Reads the config file into a `WeirConfig`, or raises one `ConfigError` with all problems."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,12 +25,17 @@ _ROWS: Final = ("entities", "groups")
 """The keys of `quotas` whose rows know their lines in the file."""
 
 
-def parse_config(text: str, *, source: str, directory: Path | None = None) -> WeirConfig:
+Check = Callable[[WeirConfig, Document, Path], Iterable[Problem]]
+"""A check of the files that a config names. The path is the config file's."""
+
+
+def parse_config(text: str, *, source: str, directory: Path | None = None, reload: bool = False) -> WeirConfig:
     """Parse and validate a YAML text. `source` names the text in messages. Raises ConfigError with all problems.
 
-    With `directory` (the config file's), the files that the config names are checked as well.
+    With `directory` (the config file's), the files that the config names are checked as well. With `reload`, only those are
+    that a reload may change.
     """
-    return _of_document(read_document(text, source=source), source, directory)
+    return _of_document(read_document(text, source=source), source, directory, _OF_RELOAD if reload else _CHECKS)
 
 
 _STAND_INS: Mapping[str, object] = {
@@ -51,12 +56,12 @@ def load_quotas(path: Path, option: str) -> WeirConfig:
             remedy = 'give the file the section quotas of weir.yaml, such as "quotas: {entities: [...]}"'
             raise ConfigError(source, [*document.problems, problem(document, ("quotas",), "is missing or empty", remedy)])
         document = replace(document, data={**_STAND_INS, **document.data})
-    return _of_document(document, source, None)
+    return _of_document(document, source, None, ())
 
 
-def _of_document(document: Document, source: str, directory: Path | None) -> WeirConfig:
+def _of_document(document: Document, source: str, directory: Path | None, checks: Sequence[Check]) -> WeirConfig:
     try:
-        return _validated(document, source, directory)
+        return _validated(document, source, directory, checks)
     except RecursionError:  # the nesting of the text itself has been checked
         message, remedy = "has an alias (*) inside of its own anchor", "replace the alias by the values"
         raise ConfigError(source, [Problem("(file)", message, remedy)]) from None
@@ -81,10 +86,10 @@ def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
     lines: dict[KeyPath, int] = {
         ("quotas", name, index): line for name in _ROWS for index, line in enumerate(kept["lines"][name]) if line is not None
     }
-    return _validated(Document(kept["config"], lines, [], []), source, directory)
+    return _validated(Document(kept["config"], lines, [], []), source, directory, _CHECKS)
 
 
-def _validated(document: Document, source: str, directory: Path | None) -> WeirConfig:
+def _validated(document: Document, source: str, directory: Path | None, checks: Sequence[Check]) -> WeirConfig:
     data, unsupported = split_unsupported(document)
     problems = [*document.problems, *document.surprises, *unsupported, *cross_check(data, document)]
     try:
@@ -97,9 +102,8 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
         problems = [each for each in problems if each not in document.surprises or each.key not in explained] + found
     else:
         if not problems and directory is not None:
-            problems += check_certificates(config, document, directory)
-            problems += check_paths(config, document, directory)
-            problems += _check_secrets(config, document, directory)
+            for check in checks:
+                problems += check(config, document, directory / Path(source).name)
         if not problems:
             return _with_lines(config, document)
     raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
@@ -118,20 +122,25 @@ def _with_lines(config: WeirConfig, document: Document) -> WeirConfig:
     return config.model_copy(update={"quotas": config.quotas.model_copy(update=rows)})
 
 
-def _check_secrets(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
+def _check_password(config: WeirConfig, document: Document, file: Path) -> Iterator[Problem]:
     sasl = config.upstream.sasl
-    found = []
     if sasl is not None:
         try:
-            sasl.secret(directory)
+            sasl.secret(file.parent)
         except UnusableSecretError as error:
-            found.append(problem(document, ("upstream", "sasl", sasl.secret_key), error.message, error.remedy))
+            yield problem(document, ("upstream", "sasl", sasl.secret_key), error.message, error.remedy)
+
+
+def _check_webhooks(config: WeirConfig, document: Document, file: Path) -> Iterator[Problem]:
     for index, target in enumerate(() if config.notify is None else config.notify.targets):
         try:
-            target.address(directory)
+            target.address(file.parent)
         except UnusableSecretError as error:
-            found.append(problem(document, ("notify", "targets", index, "url_file"), error.message, error.remedy))
-    return found
+            yield problem(document, ("notify", "targets", index, "url_file"), error.message, error.remedy)
+
+
+_OF_RELOAD: Final[Sequence[Check]] = (_check_webhooks,)
+_CHECKS: Final[Sequence[Check]] = (check_certificates, check_paths, _check_password, *_OF_RELOAD)
 
 
 def load_config(path: Path) -> WeirConfig:

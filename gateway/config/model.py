@@ -260,6 +260,8 @@ class WeirConfig(Section):
         found += exemption_warnings(self.quotas.entities)
         found += name_warnings(self.quotas.entities)
         found += group_warnings(self.quotas.groups)
+        if self.notify is not None:
+            found += self.notify.warnings({group.name for group in self.quotas.groups})
         found += self.quotas.changed_meanings()
         if not self.quotas.entities and not self.quotas.groups:
             found.append("quotas.entities: is empty, so no client is limited — add entities")

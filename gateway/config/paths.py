@@ -16,15 +16,26 @@ if TYPE_CHECKING:
 _STATE = ("path", "usage_path")
 
 
-def check_paths(config: "WeirConfig", document: Document, directory: Path) -> Iterator[Problem]:
-    """A problem for each key of `state` at whose path no file can be. `directory` is the config file's.
+def check_paths(config: "WeirConfig", document: Document, config_file: Path) -> Iterator[Problem]:
+    """A problem for each key of `state` with a path at which no file can be, or another file is.
 
     The section `ledger` checks its folder itself, because that path does not depend on the config file's directory.
     """
+    faulty = False
     for key in _STATE:
         given = getattr(config.state, key)
-        if given is not None and (fault := path_fault(directory / given, folder=False)) is not None:
+        if given is not None and (fault := path_fault(config_file.parent / given, folder=False)) is not None:
+            faulty = True
             yield problem(document, ("state", key), *fault, value=given)
+    if faulty:
+        return
+    known = {config_file.resolve(): "the config file"}
+    for key, path in config.state.files(config_file, config.workers):
+        own = f"a file of state.{key}"
+        other = known.setdefault(path.resolve(), own)
+        if other != own:
+            message = f"makes Weir overwrite {path}, which is {other}"
+            yield problem(document, ("state", key), message, "give the path of another file", value=getattr(config.state, key))
 
 
 def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:

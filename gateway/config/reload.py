@@ -254,7 +254,7 @@ class Reloader:
         if not isinstance(content, str):
             return content
         try:
-            return parse_config(content, source=str(self._path))
+            return parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
         except ConfigError as error:
             return error.problems
         except Exception as error:

@@ -117,7 +117,7 @@ def test_sample_is_valid_with_its_examples() -> None:
     row = data["quotas"]["entities"][0]
     del row["ip"], row["connection_creation_rate"], row["max_connections"], row["shadow"]["connection_creation_rate"]
     (target,) = data["notify"]["targets"]
-    del target["url_file"], target["entities"][0]["ip"]
+    del target["url_file"], target["entities"][0]["ip"], target["entities"][0]["group"]
     config = parse_config(yaml.safe_dump(data), source="weir.yaml")
     default = WeirConfig.model_fields["connections"].default
     assert config.connections.max_idle_ms == default.max_idle_ms

@@ -1,6 +1,7 @@
 """`notify`: webhooks that report entities near or over their quotas."""
 
 import os
+from collections.abc import Container, Iterator
 from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
@@ -84,6 +85,10 @@ class WatchedEntityConfig(Section):
             raise invalid(
                 "names no entity", f'give it user, client-id, both of them, ip or group; "{_DEFAULT}" is the default entity'
             )
+        alone = [key for key, name in (("ip", self.ip), ("group", self.group)) if name is not None]
+        if alone and len(alone) + (self.user is not None) + (self.client_id is not None) > 1:
+            message = f"has {alone[0]} and other parts, and no quota belongs to such an entity"
+            raise invalid(message, "give each part a row of its own")
         return self
 
 
@@ -152,3 +157,13 @@ class NotifyConfig(Section):
         None,
         absent="notifications have no link",
     )
+
+    def warnings(self, groups: Container[str]) -> Iterator[str]:
+        """One line for each entity of which no notification can tell. `groups` are the names in `quotas.groups`."""
+        for number, target in enumerate(self.targets):
+            for index, entity in enumerate(target.entities):
+                if entity.group is not None and entity.group not in groups:
+                    yield (
+                        f"notify.targets[{number}].entities[{index}].group: {entity.group} is not in quotas.groups, so nobody"
+                        " is notified of it — write the name of a group, or remove the row"
+                    )

@@ -1,7 +1,7 @@
 """The config sections of the quota API: its administrators, and the files in which Weir keeps its state."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_validator
 
@@ -45,6 +45,15 @@ QuotaAdminsKey = Annotated[QuotaAdmins, WrapValidator(_admins, json_schema_input
 """`quota_admins`: the clients with the right to use DescribeClientQuotas and AlterClientQuotas."""
 
 
+TOPICS: Final = "topics"
+POSITION: Final = "position"
+
+
+def beside(path: Path, what: str) -> Path:
+    """The path of another file of the same state: `state.topics.json` beside `state.json`."""
+    return path.with_name(f"{path.stem}.{what}{path.suffix}")
+
+
 class StateConfig(Section):
     """`state`: the files that Weir keeps over restarts. Relative paths start at the config file's folder."""
 
@@ -76,6 +85,14 @@ class StateConfig(Section):
         if self.usage_path is not None:
             path = config_file.parent / self.usage_path
         return path if worker is None else path.with_stem(f"{path.stem}.{worker}")
+
+    def files(self, config_file: Path, workers: int) -> list[tuple[str, Path]]:
+        """Each file that Weir writes, with the key of its path."""
+        path = self.file(config_file)
+        found = [("path", each) for each in (path, beside(path, TOPICS), beside(path, POSITION))]
+        return found + [
+            ("usage_path", self.usage_file(config_file, worker)) for worker in (range(workers) if workers > 1 else (None,))
+        ]
 
     @model_validator(mode="after")
     def _apart(self) -> "StateConfig":

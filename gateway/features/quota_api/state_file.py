@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.alterations import Parts, entity_of
 from gateway.config.problems import ConfigError, Problem
+from gateway.features.quota_api.config import POSITION, TOPICS, beside
 from gateway.features.quota_api.rules import parts_of, without_topics
 from gateway.files.file_lock import FileLock
 from gateway.files.whole_file import replace_file
@@ -113,8 +114,8 @@ class StateFile:
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = path
         # Weir 0.1 does not know thresholds of topics. It would read their rows as quotas of a client without a name.
-        self._topics = path.with_name(f"{path.stem}.topics{path.suffix}")
-        self._position = path.with_name(f"{path.stem}.position{path.suffix}")
+        self._topics = beside(path, TOPICS)
+        self._position = beside(path, POSITION)
         self._lock = lock
 
     async def load(self) -> DynamicQuotas:

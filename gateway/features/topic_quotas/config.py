@@ -4,7 +4,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.config.section import Section, WindowConfig, described, invalid
+from gateway.config.section import Section, TopicName, WindowConfig, described, invalid
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
 
@@ -33,7 +33,7 @@ class TopicsConfig(Section):
         alias=TOTAL,
         unit="bytes per second",
     )
-    explicit: dict[str, Annotated[int, Field(gt=0, le=_MAX_INT64)]] = described(
+    explicit: dict[TopicName, Annotated[int, Field(gt=0, le=_MAX_INT64)]] = described(
         "Thresholds of single topics, by name. The other topics share the rest of the total evenly.",
         {},
         alias=EXPLICIT,

@@ -21,6 +21,11 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS, ROW_KINDS
 from tests.gateway.config.texts import LISTENERS, MINIMAL, UPSTREAM, entities, listeners, parsed, problems_of, servers
 
+RANGE = (
+    "listeners: [{{name: a, host: {}, advertised_host: weir.example.com, bootstrap_port: 9092, broker_ports: 9100-9149}}]\n"
+    "upstream: {{bootstrap_servers: ['{}']}}\n"
+)
+
 
 def test_only_upstream_and_listeners_have_no_default() -> None:
     config = parsed(MINIMAL)
@@ -231,6 +236,10 @@ BAD = [
     (servers("['1.2.3:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
     (servers("[{kafka: 9092}]"), "upstream.bootstrap_servers[0]", "is not a broker's address", "host:port"),
     (servers("['localhost:29092']"), "upstream.bootstrap_servers[0]", "is listeners[0] of this gateway", "name a Kafka"),
+    (RANGE.format("127.0.0.1", "127.0.0.1:9100"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
+    (RANGE.format("0.0.0.0", "localhost:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
+    (RANGE.format("0.0.0.0", "127.0.0.2:9149"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
+    (RANGE.format("'::'", "[::1]:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     # listeners
     (listeners(), "listeners", "is empty", "bootstrap_port: 29092"),
     (UPSTREAM + "listeners: []\n", "listeners", "is empty", "bootstrap_port: 29092"),

@@ -174,6 +174,18 @@ async def test_bad_file_leaves_the_old_config(path: Path, caplog: pytest.LogCapt
     assert watched.applied == [(100_000, 200_000)]
 
 
+async def test_webhook_without_its_file_is_refused(path: Path) -> None:
+    target = "notify: {targets: [{name: a, url_file: hook.url}]}\n"
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, text(200_000) + target)
+        missing = await watched.next()
+        (path.parent / "hook.url").write_text("https://hooks.example.com/weir\n")
+        in_place(path, text(300_000) + target)
+        found = await watched.next()
+    assert [problem.key for problem in missing.problems] == ["notify.targets[0].url_file"]
+    assert found.success
+
+
 async def test_restored_file_succeeds_without_changes(path: Path) -> None:
     async with watching(path, config(100_000)) as watched:
         in_place(path, "")

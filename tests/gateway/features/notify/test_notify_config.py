@@ -65,6 +65,14 @@ def problems(text: str, directory: Path | None = None) -> list[str]:
             "notify.targets[0].entities[0]: names no entity",
         ),
         (
+            f"notify: {{targets: [{{name: a, url: '{SECRET}', entities: [{{ip: 10.0.0.1, user: b}}]}}]}}",
+            "notify.targets[0].entities[0]: has ip and other parts, and no quota belongs to such an entity (value",
+        ),
+        (
+            f"notify: {{targets: [{{name: a, url: '{SECRET}', entities: [{{ip: 10.0.0.1, group: b}}]}}]}}",
+            "notify.targets[0].entities[0]: has ip and other parts",
+        ),
+        (
             f"notify: {{near_ratio: 1, targets: [{{name: a, url: '{SECRET}'}}]}}",
             "notify.near_ratio: must be below 1 (value 1, line 3) — write a number below 1",
         ),
@@ -120,6 +128,13 @@ def test_url_is_hidden_wherever_the_config_is_shown() -> None:
 def test_workers_get_the_same_config(tmp_path: Path) -> None:
     config = parse_config(BASE + f"notify: {{targets: [{{name: a, url: '{SECRET}'}}]}}\n", source="weir.yaml")
     assert parse_kept_config(kept_config(config), source="weir.yaml", directory=tmp_path) == config
+
+
+def test_unknown_group_is_a_warning() -> None:
+    text = f"notify: {{targets: [{{name: a, url: '{SECRET}', entities: [{{group: jobs}}, {{group: job}}]}}]}}\n"
+    groups = "quotas: {groups: [{name: jobs, match: [{user: job}], producer_byte_rate: 10000000}]}\n"
+    (found,) = parse_config(BASE + groups + text, source="weir.yaml").warnings()
+    assert found.startswith("notify.targets[0].entities[1].group: job is not in quotas.groups, so nobody is notified of it")
 
 
 def test_empty_section_is_a_warning() -> None:

@@ -35,6 +35,11 @@ def test_topic_quotas_are_off_unless_configured() -> None:
         ("{}", f"quotas.topics.{TOTAL}", ["is missing"]),
         (f"{{{TOTAL}: 0}}", f"quotas.topics.{TOTAL}", ["must be above 0"]),
         (f"{{{TOTAL}: 10, {EXPLICIT}: {{a: 0}}}}", f"quotas.topics.{EXPLICIT}.a", ["must be above 0"]),
+        (
+            f"{{{TOTAL}: 10, {EXPLICIT}: {{'a b': 1}}}}",
+            f"quotas.topics.{EXPLICIT}.a b",
+            ["not a legal name of a topic"],
+        ),
         (f"{{{TOTAL}: 10, meter: ewma}}", "quotas.topics.meter", ["one_minute", "window"]),
         (f"{{{TOTAL}: 10, error_code: 3}}", "quotas.topics.error_code", ["NOT_ENOUGH_REPLICAS", "THROTTLING_QUOTA_EXCEEDED"]),
         (f"{{{TOTAL}: 10, bytes.in.per.sec.treshold: {{}}}}", "quotas.topics.bytes.in.per.sec.treshold", [EXPLICIT]),
