@@ -155,7 +155,7 @@ def _limit(key: str, value: float, brokers: int | None) -> int | float | str:
         return "a limit in a config must be a number above 0"
     times = brokers if brokers is not None and key in PER_BROKER else 1
     if not BY_CONFIG_KEY[key].integral:
-        return value * times
+        return min(value * times, float(LARGEST))
     whole = int(value) * times if value == int(value) else int(value * times)
     return min(whole, LARGEST) if whole else "a limit in a config must be 1 or more"
 

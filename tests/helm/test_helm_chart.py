@@ -292,6 +292,7 @@ class TestRendered:
             ),
             (["persistence.size=1Pi"], "/var/lib/weir", 0.8 * 2**50),
             (["persistence.size=1e9"], "/var/lib/weir", 10 * 2**30),
+            (["persistence.size=500M"], "ledger", 0.8 * 500e6),
             (["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/elsewhere"], "/elsewhere", 10 * 2**30),
         ],
     )
@@ -300,6 +301,12 @@ class TestRendered:
         ledger = config_of(objects).ledger
         assert ledger is not None
         assert ledger.max_bytes == int(most)
+
+    def test_size_without_a_unit_is_in_bytes(self) -> None:
+        objects = render("--set", "config.ledger.path=/var/lib/weir", "--set-string", "persistence.size=2147483648")
+        ledger = config_of(objects).ledger
+        assert ledger is not None
+        assert ledger.max_bytes == int(0.8 * 2**31)
 
     @pytest.mark.parametrize("most", [900_000_000, 90_000_000_000], ids=["less", "for a claim that was enlarged by hand"])
     def test_ledger_max_bytes_stays_as_set(self, most: int) -> None:
@@ -443,6 +450,8 @@ class TestRendered:
             ("report.sparkApplication.enabled=true", "report.sparkApplication.events is missing"),
             ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
+            ("config.listeners[0].name=__,config.listeners[0].bootstrap_port=9092", "listeners[0].name is __, and the name"),
+            ("config.admin=null", "config.admin is empty: write {} for its defaults, or remove the key"),
             (
                 "kind=Deployment,config.ledger.path=/var/lib/weir,config.ledger.max_bytes=2000000000",
                 "more than the size of the volume of /var/lib/weir:",
@@ -484,6 +493,12 @@ class TestRendered:
     )
     def test_impossible_settings_are_refused_with_words(self, setting: str, message: str) -> None:
         assert message in refusal("--set", setting)
+
+    def test_two_listeners_with_one_service_name_are_refused(self) -> None:
+        names = ["the-clients-outside-1", "the-clients-outside-2"]
+        listeners = [{"name": name, "bootstrap_port": 9092 + 200 * index} for index, name in enumerate(names)]
+        error = refusal("--set-json", f"config.listeners={json.dumps(listeners)}")
+        assert f"config.listeners[1].name is {names[1]}, and its Service would have the name of {names[0]}: rename one" in error
 
     def test_refusal_of_a_service_names_all_listeners(self) -> None:
         error = refusal("--values", CHART / "ci" / "ports-values.yaml", "--set", "services.outside-world.type=LoadBalancer")

@@ -1,7 +1,24 @@
-{{- /* Refuses keys of `services` that no listener has. */ -}}
+{{- /* Refuses `config.admin: null`, which removes the section that the chart reads itself. */ -}}
+{{- define "weir.checkAdmin" -}}
+{{- if not (kindIs "map" .Values.config.admin) -}}
+{{- fail "config.admin is empty: write {} for its defaults, or remove the key" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuses names of listeners from which no Service or port can be named, and keys of `services` that no listener has. */ -}}
 {{- define "weir.checkServices" -}}
 {{- $names := list -}}
-{{- range (include "weir.listeners" . | fromYaml).listeners -}}{{- $names = append $names .name -}}{{- end -}}
+{{- $taken := dict -}}
+{{- range $index, $listener := (include "weir.listeners" . | fromYaml).listeners -}}
+{{- $names = append $names $listener.name -}}
+{{- $short := include "weir.listenerName" $listener.name -}}
+{{- if not $short -}}
+{{- fail (printf "config.listeners[%d].name is %s, and the name of a Service needs a letter or a digit: rename the listener" $index $listener.name) -}}
+{{- else if hasKey $taken $short -}}
+{{- fail (printf "config.listeners[%d].name is %s, and its Service would have the name of %s: rename one, so that their first 20 letters and digits differ" $index $listener.name (get $taken $short)) -}}
+{{- end -}}
+{{- $_ := set $taken $short $listener.name -}}
+{{- end -}}
 {{- range $name, $_ := .Values.services -}}
 {{- if not (has $name $names) -}}
 {{- fail (printf "services.%s: no listener is named %s; config.listeners has %s: rename the key to one of these, or remove it" $name $name (join ", " $names)) -}}

@@ -79,15 +79,22 @@ Service needs it as well. */ -}}
 {{- toYaml $config -}}
 {{- end -}}
 
+{{- /* The ledger's path with a slash behind it. A relative path starts at the image's working directory. Empty without a ledger. */ -}}
+{{- define "weir.ledgerPath" -}}
+{{- with dig "path" "" (.Values.config.ledger | default dict) -}}
+{{- printf "%s/" (clean (ternary . (printf "/var/lib/weir/%s" .) (isAbs .))) -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* Not empty if the ledger is on the claims of a StatefulSet's pods. They can be enlarged by hand, but not by these values. */ -}}
 {{- define "weir.ledgerOnOwnClaim" -}}
-{{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
+{{- $path := include "weir.ledgerPath" . -}}
 {{- if and (hasPrefix "/var/lib/weir/" $path) (eq .Values.kind "StatefulSet") .Values.persistence.enabled -}}yes{{- end -}}
 {{- end -}}
 
 {{- /* The size of the ledger's volume in bytes; empty without a ledger, or if the chart does not create the volume. */ -}}
 {{- define "weir.ledgerBytes" -}}
-{{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
+{{- $path := include "weir.ledgerPath" . -}}
 {{- $size := "" -}}
 {{- $foreign := false -}}
 {{- range .Values.extraVolumeMounts -}}
@@ -99,8 +106,8 @@ Service needs it as well. */ -}}
 {{- else if and (hasPrefix "/var/lib/weir-ledger/" $path) .Values.ledgerVolume.enabled (not .Values.ledgerVolume.existingClaim) -}}
 {{- $size = .Values.ledgerVolume.size -}}
 {{- end -}}
-{{- $units := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
-{{- if and $size (regexMatch "^[0-9.]+[A-Za-z]+$" $size) (hasKey $units (regexFind "[A-Za-z]*$" $size)) -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- if and $size (regexMatch "^[0-9.]+[A-Za-z]*$" $size) (hasKey $units (regexFind "[A-Za-z]*$" $size)) -}}
 {{- mulf (regexFind "^[0-9.]+" $size | float64) (get $units (regexFind "[A-Za-z]*$" $size) | float64) | int64 -}}
 {{- end -}}
 {{- end -}}

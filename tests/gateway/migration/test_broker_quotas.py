@@ -31,6 +31,7 @@ ANY_IP = entity_of({"ip": None})
         (ALICE, "producer_byte_rate", 0.5, 3, 1),
         (ALICE, "producer_byte_rate", float(2**53 - 1), 3, 3 * (2**53 - 1)),
         (ALICE, "producer_byte_rate", float(2**63), 3, LARGEST),
+        (ALICE, "controller_mutation_rate", 1e308, 3, float(LARGEST)),
     ],
 )
 def test_rates_of_each_broker_are_multiplied(entity, key, at_broker, brokers, limit) -> None:
