@@ -96,7 +96,7 @@ def _entities(hours: HourEvents) -> DataFrame:
         F.sum(F.when(limited, F.col("seconds"))).alias("limited_seconds"),
         F.sum(F.when(limited, allowed)).alias("capacity"),
         F.sum(F.when(limited, F.col("amount"))).alias("limited_amount"),
-        F.max(F.when(limited, F.col("amount") / allowed)).alias("peak_utilisation"),
+        F.max(F.when(limited, F.try_divide("amount", allowed))).alias("peak_utilisation"),
         F.count_if(limited & (F.col("amount") >= allowed * NEARLY_FULL)).alias("above_80_minutes"),
         F.count_if(limited & (F.col("amount") >= allowed)).alias("above_100_minutes"),
         F.count_if(F.col("throttled") > 0).alias("throttled_minutes"),
@@ -139,7 +139,7 @@ def rates(hours: HourEvents) -> DataFrame:
     The table has no hours: with them, it would be nearly as long as `entity_minutes`.
     """
     used = hours.minutes.where((F.col("amount") > 0) & (F.coalesce("throttled", F.lit(0)) == 0))
-    in_a_minute = F.ceil(F.col("amount") * MINUTE_SECONDS / F.col("seconds"))
+    in_a_minute = F.ceil(F.try_divide(F.col("amount") * MINUTE_SECONDS, "seconds"))
     return used.groupBy("entity", slot_of(in_a_minute).alias("slot")).count()
 
 

@@ -44,6 +44,11 @@ EVENT_SCHEMA = StructType(
 )
 
 _HOUR_MS = 3_600_000
+_LARGEST = 2**47
+"""The largest whole number: 140 TB, or ms until the year 6429. The order of throttles shifts it by 16 bits."""
+_LARGEST_FLOAT = 2.0**63
+_SUMMED = ("count", "throttle_ms", "throttle_max_ms")
+_SLOTS = r'^\{("[0-9]{1,3}":[0-9]{1,14},?)*\}$'
 
 
 def parsed(line: Column) -> Column:
@@ -59,7 +64,7 @@ def rejection(field: Callable[[str], Column], date: Column, hour: Column) -> Col
     types = F.array(*map(F.lit, EVENTS))  # `isin` would generate code for each type
     in_its_hour = F.floor(field("time_ms") / _HOUR_MS) == F.unix_date(date) * 24 + hour
     return (
-        F.when(field(CORRUPT).isNotNull() | _has_no_number(field), "not JSON, or a field of a wrong type")
+        F.when(field(CORRUPT).isNotNull() | _has_no_figure(field), "not JSON, or a field of a wrong type or size")
         .when(~field("v").eqNullSafe(F.lit(VERSION)), F.lit(f"not of version {VERSION}"))
         .when(~F.coalesce(F.array_contains(types, field("type")), F.lit(False)), "unknown type")
         .when(_lacks_a_field(field), "a required field is missing")
@@ -67,18 +72,23 @@ def rejection(field: Callable[[str], Column], date: Column, hour: Column) -> Col
     )
 
 
-def _has_no_number(field: Callable[[str], Column]) -> Column:
-    """True if a number is NaN. JSON has no NaN, but Spark's parser takes it.
+def _has_no_figure(field: Callable[[str], Column]) -> Column:
+    """True if a number is NaN or so large that sums overflow, or if a slot is none of `throttle_slot`.
+
+    JSON has no NaN, but Spark's parser takes it.
 
     The condition names every field with a type that a line may violate: Spark's JSON source checks only the fields that a
     query names.
     """
     floats = [field(name) for name, one in COLUMNS.items() if one.holds is float]
     whole = [field(name) for name, one in COLUMNS.items() if one.holds is int]
-    others = [F.size(field(name)) for name, one in COLUMNS.items() if one.holds in (tuple, dict)]
+    others = [F.size(field(name)) for name, one in COLUMNS.items() if one.holds is tuple]
     others += [field(name).cast("int") for name, one in COLUMNS.items() if one.holds is bool]
     # NaN is the greatest number of all. A condition for each field would be longer code.
-    return reduce(Column.__or__, (F.isnan(F.greatest(*some).cast("double")) for some in (floats, whole, others)))
+    floats.append(-field("amount"))
+    whole += [F.bitwise_not(field(name)) for name in _SUMMED]  # a minus could overflow itself
+    slots = F.to_json(field("throttle_slots"))
+    return (F.greatest(*floats) > _LARGEST_FLOAT) | (F.greatest(*whole, *others) > _LARGEST) | ~slots.rlike(_SLOTS)
 
 
 def _lacks_a_field(field: Callable[[str], Column]) -> Column:

@@ -332,8 +332,33 @@ EXPIRED_GRANTS = [
     for gateway in range(2)
 ]
 
+
+def _line(event: str, more: str) -> str:
+    return f'{{"v":1,"type":"{event}","time_ms":{START},"gateway":"weir-0","kind":"produce",{more}}}'
+
+
+def _throttle(longest: int, slots: str) -> str:
+    more = f'"last_ms":{START},"throttle_ms":1,"throttle_max_ms":{longest},"throttle_slots":{{{slots}}}'
+    return _line("throttle", more)
+
+
+OUT_OF_RANGE = [
+    _line("usage", '"amount":1e300'),
+    _line("usage", f'"amount":1,"requests":{2**62}'),
+    _throttle(2**62, '"1":1'),
+    _line("usage", '"amount":-1e300'),
+    _throttle(-(2**63), '"1":1'),
+    _throttle(1, '"1":-1'),
+    _throttle(1, f'"1":{2**62}'),
+    _throttle(1, '"x":1'),
+    _throttle(1, '"12345678901":1'),
+]
+
 BAD_LINES = {
-    "not JSON, or a field of a wrong type": ["{", '{"v":1,"type":"usage","time_ms":"yesterday"}', "[1]", "\u0000\u0001"],
+    "not JSON, or a field of a wrong type or size": [
+        *("{", '{"v":1,"type":"usage","time_ms":"yesterday"}', "[1]", "\u0000\u0001"),
+        *OUT_OF_RANGE,
+    ],
     "not of version 1": ['{"v":2,"type":"usage","time_ms":1}', "{}"],
     "unknown type": ['{"v":1,"type":"gossip","time_ms":1,"gateway":"weir-0"}'],
     "a required field is missing": [f'{{"v":1,"type":"usage","time_ms":{START},"gateway":"weir-0","kind":"produce"}}'],
