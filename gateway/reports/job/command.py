@@ -84,7 +84,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     spark.add_argument(
         "--batch-hours", type=_positive, default=24, metavar="N", help="number of new hours to read at once (default: 24)"
     )
-    spark.add_argument("--skip-unreadable", action="store_true", help="skip unreadable files instead of stopping")
+    spark.add_argument(
+        "--skip-unreadable",
+        action="store_true",
+        help="leave out what can't be read of a file, and name the file",
+    )
     kafka = parser.add_argument_group("from the ledger's Kafka topic")
     kafka.add_argument(
         "--kafka",
@@ -217,7 +221,6 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         spark = spark_session(
             options.master,
             options.memory,
-            skip_unreadable=options.skip_unreadable,
             total=total,
             new=new,
             java=f"{java} {FEW_NEW_OBJECTS}" if stays else java,
@@ -235,7 +238,8 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
     from gateway.reports.job.state import OldLayoutError
 
     out, is_small = options.out.rstrip("/"), total < SMALL_BYTES
-    run = ReportRun(spark, options.events, out, period, options.batch_hours, messages, quotas, is_small)
+    skip = options.skip_unreadable
+    run = ReportRun(spark, options.events, out, period, options.batch_hours, messages, quotas, is_small, skip)
     process = JavaProcess.of_spark()
     try:
         if stays:

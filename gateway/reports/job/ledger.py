@@ -3,9 +3,10 @@
 import datetime as dt
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +23,7 @@ _FILES = f"*{{{','.join(_SUFFIXES)}}}"
 _PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/[^/._][^/]*")
 _FOLDER = [StructField("date", DateType()), StructField("hour", IntegerType())]
 """The columns that Spark makes from the folders' names."""
+_Read = Callable[[DataFrameReader], Callable[[list[str]], DataFrame]]
 _LONGEST_KEPT = 10_000
 """The limit on the characters that are stored of a bad line."""
 
@@ -50,12 +52,17 @@ def hour_of(file: str) -> Hour | None:
 
 
 class LedgerFolder:
-    """The files under a path of any Hadoop file system, in the layout of `gateway.ledger_paths`."""
+    """The files under a path of any Hadoop file system, in the layout of `gateway.ledger_paths`.
+
+    Of the files in `unreadable`, only the lines before their fault are read. All others raise if they have one.
+    """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
         self._folders: dict[Hour, str] = {}
+        self._names: dict[Hour, set[str]] = defaultdict(set)
+        self.unreadable: dict[Hour, set[str]] = defaultdict(set)
 
     def files(self, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
         """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`."""
@@ -70,7 +77,17 @@ class LedgerFolder:
                     of_hour, _, name = file.rpartition("/")
                     found[hour].add(LedgerFile(name, length))
                     self._folders[hour] = of_hour
+                    self._names[hour].add(name)
         return {hour: frozenset(files) for hour, files in found.items()}
+
+    def skip(self, error: BaseException) -> str | None:
+        """Add the file that Spark could not read to `unreadable`. Returns its name, None if there is no such new file."""
+        path = unquote(unreadable_path(error) or "")
+        hour, name = hour_of(path), path.rpartition("/")[2]
+        if hour not in self._folders or name in self.unreadable[hour]:
+            return None
+        self.unreadable[hour].add(name)
+        return name
 
     def lines(self, hours: Sequence[Hour]) -> DataFrame:
         """All lines of these hours: `date`, `hour`, the event's fields, and the reason in `rejected` for a bad line.
@@ -79,8 +96,7 @@ class LedgerFolder:
         """
         # Spark's JSON source parses a line in half the time of `from_json` on the text.
         schema = StructType([*EVENT_SCHEMA.fields, *_FOLDER])
-        source = self._reader(hours).schema(schema).option("columnNameOfCorruptRecord", CORRUPT)
-        rows = source.json([self._folders[hour] for hour in hours])
+        rows = self._rows(hours, lambda reader: reader.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).json)
         # Comparisons with a column that may be null take several times as much generated code.
         rows = rows.withColumn("type", F.coalesce("type", F.lit("")))
         return rows.select(*HOUR, *field_columns(F.col), rejection(F.col, F.col("date"), F.col("hour")).alias("rejected"))
@@ -91,19 +107,38 @@ class LedgerFolder:
         return bad.select(*HOUR, "file", F.col("rejected").alias("reason"), F.left("value", F.lit(_LONGEST_KEPT)).alias("line"))
 
     def _parsed(self, hours: Sequence[Hour]) -> DataFrame:
-        text = self._reader(hours).schema(StructType([StructField("value", StringType()), *_FOLDER]))
-        lines = text.text([self._folders[hour] for hour in hours]).where(F.trim("value") != "")
+        schema = StructType([StructField("value", StringType()), *_FOLDER])
+        text = self._rows(hours, lambda reader: reader.schema(schema).text, F.col("_metadata.file_name").alias("file"))
+        lines = text.where(F.trim("value") != "")
         # The generator is a barrier for Spark's optimizer. Without it, Spark would repeat the parser in every condition on the
         # event, and parse each line about fifty times.
         event = F.explode(F.array(parsed(F.col("value")))).alias("event")
-        parsed_lines = lines.select(*HOUR, "value", F.col("_metadata.file_name").alias("file"), event)
+        parsed_lines = lines.select(*HOUR, "value", "file", event)
         rejected = rejection(F.col("event").getField, F.col("date"), F.col("hour"))
         return parsed_lines.withColumn("rejected", rejected)
 
-    def _reader(self, hours: Sequence[Hour]) -> DataFrameReader:
-        """Reads folders of hours without a look into the others."""
+    def _rows(self, hours: Sequence[Hour], read: _Read, *more: Column) -> DataFrame:
+        """All lines of these hours with the columns `more`, read from their folders without a look into the others."""
         root = self._folders[hours[0]].rpartition("/date=")[0]
-        return self._spark.read.option("basePath", root).option("pathGlobFilter", _FILES)
+
+        def part(paths: list[str], *, ignore: bool) -> DataFrame:
+            reader = self._spark.read.option("basePath", root).option("pathGlobFilter", _FILES)
+            return read(reader.option("ignoreCorruptFiles", ignore))(paths).select("*", *more)
+
+        broken = [f"{self._folders[hour]}/{name}" for hour in hours for name in sorted(self.unreadable[hour])]
+        if not broken:
+            return part([self._folders[hour] for hour in hours], ignore=False)
+        whole = [
+            f"{self._folders[hour]}/{name}" for hour in hours for name in sorted(self._names[hour] - self.unreadable[hour])
+        ]
+        rows = part(broken, ignore=True)
+        return part(whole, ignore=False).unionByName(rows) if whole else rows
+
+
+def unreadable_path(error: BaseException) -> str | None:
+    """The path of the file that Spark could not read, None if `error` means something else."""
+    found = re.search(r"FAILED_READ_FILE[^\n]*?((?:file|hdfs|s3a?|abfss?|gs):\S+)", str(error))
+    return None if found is None else found[1].rstrip(".")
 
 
 def in_hours(hours: Iterable[Hour]) -> Column:

@@ -71,12 +71,18 @@ def _overview(found: Refreshed, overview: Overview) -> _Section:
         f"{counted(found.rejected, 'line of the ledger is', 'lines of the ledger are')} not valid events.",
         "The folder _rejected has each line with its file and the reason.",
     )
+    files = found.unreadable
+    cut = Finding(
+        f"{counted(len(files), 'file of the ledger', 'files of the ledger')} can't be read to the end: {', '.join(files[:5])}"
+        + (", ..." if len(files) > 5 else "."),
+        "The reports lack the rest of the lines. Put whole copies in place: the next run reads these hours again.",
+    )
     return _Section(
         "overview",
         "Overview",
         "How much throttling was there, of which kinds, and when?",
         plots=_safe(overview.plots),
-        findings=[bad] if found.rejected else [],
+        findings=[*([cut] if files else []), *([bad] if found.rejected else [])],
         quiet="each line of the ledger is a valid event.",
     )
 

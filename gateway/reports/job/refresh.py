@@ -1,9 +1,8 @@
 """Updates the hourly aggregates: reads the events of new hours once, and stores their aggregates."""
 
 import datetime as dt
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.reports.job.first_pass import entity_minutes
 from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, hourly
-from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
+from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError, unreadable_path
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.rare_hours import counts, rare, rare_schemas
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
@@ -39,13 +38,26 @@ class Refreshed:
     new_hours: int
     new_events: int
 
+    @property
+    def unreadable(self) -> list[str]:
+        """The files that could not be read to their end, by hour."""
+        return [f"{name} of {shown(hour)}" for hour, done in sorted(self.done.items()) for name in sorted(done.unreadable)]
+
 
 def refresh(
-    spark: SparkSession, events: str, out: str, period: Period, batch_hours: int, progress: Callable[[str], None]
+    spark: SparkSession,
+    events: str,
+    out: str,
+    period: Period,
+    batch_hours: int,
+    progress: Callable[[str], None],
+    *,
+    skip_unreadable: bool = False,
 ) -> Refreshed:
     """Aggregate the hours of the ledger under `events` that are new or have new files.
 
-    Calls `progress` with one line at a time. Raises `NothingToReportError`.
+    Calls `progress` with one line at a time. Raises `NothingToReportError`. With `skip_unreadable`, files that can't be read to
+    their end raise nothing.
     """
     ledger, state = LedgerFolder(spark, events), State(spark, out)
     files, _ = at_once(partial(_files, ledger, events, period), state.load)
@@ -59,10 +71,20 @@ def refresh(
     finished = 0
     reading, storing = Lock(), Lock()
 
+    def readable(batch: Mapping[Hour, frozenset[LedgerFile]]) -> _Minutes:
+        while True:
+            try:
+                return _Minutes.of(state, ledger, batch)
+            except Exception as error:
+                name = ledger.skip(error) if skip_unreadable else None
+                if name is None:
+                    raise
+                progress(f"{name} can't be read to its end, so the rest of its lines is left out")
+
     def aggregate(batch: Sequence[Hour]) -> None:
         nonlocal finished, new_events
         with reading:
-            minutes = _Minutes.of(state, ledger, {hour: files[hour] for hour in batch})
+            minutes = readable({hour: files[hour] for hour in batch})
         with storing:
             made = _aggregate(ledger, state, out, minutes)
             done.update(made)
@@ -131,10 +153,11 @@ class _Minutes:
 def _aggregate(ledger: LedgerFolder, state: State, out: str, minutes: _Minutes) -> Mapping[Hour, DoneHour]:
     """Make the other tables of a batch, and mark its hours as done."""
     batch, files = minutes.batch, minutes.files
-    made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in files}
+    made = {hour: DoneHour(batch, files[hour], 0, 0, frozenset(ledger.unreadable[hour])) for hour in files}
     rows = minutes.counts.collect()
     for row in rows:
-        made[row.date, row.hour] = DoneHour(batch, files[row.date, row.hour], row.lines - row.bad, row.bad)
+        hour = row.date, row.hour
+        made[hour] = replace(made[hour], events=row.lines - row.bad, rejected=row.bad)
     tables = {**minutes.tables, **rare(minutes.hours, rows)}
     state.write_all(batch, tables)
     with_bad = [hour for hour, done in made.items() if done.rejected]
@@ -155,7 +178,5 @@ def _progress_line(finished: int, new: int, last: Hour, events: int, seconds: fl
 
 def unreadable(error: BaseException) -> str | None:
     """A message if `error` means that Spark could not read a file; otherwise None."""
-    found = re.search(r"FAILED_READ_FILE[^\n]*?((?:file|hdfs|s3a?|abfss?|gs):\S+)", str(error))
-    if found is None:
-        return None
-    return f"{found[1].rstrip('.')} can't be read. Move it away, or skip such files with --skip-unreadable"
+    path = unreadable_path(error)
+    return None if path is None else f"{path} can't be read. Move it away, or skip such files with --skip-unreadable"

@@ -47,6 +47,7 @@ class ReportRun:
     messages: Messages
     quotas: WhatIfQuotas | None = None
     is_small: bool = False
+    skip_unreadable: bool = False
     _few_rows: SparkSession | None = field(default=None, init=False)
     _made_of: Mapping[Hour, DoneHour] | None = field(default=None, init=False)
 
@@ -93,12 +94,17 @@ class ReportRun:
         """Say what a run has read, and print the page's path."""
         read = f"{counted(found.new_events, 'event', 'events')} of {counted(found.new_hours, 'hour', 'hours')} read"
         self.messages.progress(f"{read}, {found.rejected:,} bad lines, {self.messages.seconds:.0f} s in total")
+        if found.unreadable:
+            few = counted(len(found.unreadable), "file", "files")
+            self.messages.error(f"the reports lack a part of {few} that can't be read: {', '.join(found.unreadable[:5])}")
         self.messages.result(f"{self.out}/report.html")
 
     def _make(self) -> Refreshed:
         _, new = ledger_bytes(self.events, self.out, self.period)
         progress = self.messages.progress
-        found = refresh(self.spark, self.events, self.out, self.period, self.batch_hours, progress)
+        found = refresh(
+            self.spark, self.events, self.out, self.period, self.batch_hours, progress, skip_unreadable=self.skip_unreadable
+        )
         # A run that failed, or another process, may have aggregated hours that the reports lack.
         if found.done == self._made_of:
             return found

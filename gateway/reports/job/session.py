@@ -122,7 +122,7 @@ def _files_of(mark: Path) -> Iterable[Sequence[object]]:
 
 
 def spark_session(
-    master: str, memory: str, *, skip_unreadable: bool, total: int = sys.maxsize, new: int = sys.maxsize, java: str = ""
+    master: str, memory: str, *, total: int = sys.maxsize, new: int = sys.maxsize, java: str = ""
 ) -> SparkSession:
     """The Spark session. `memory` is the driver's heap; in local mode the driver does all the work.
 
@@ -131,8 +131,6 @@ def spark_session(
     """
     builder = SparkSession.builder.appName("weir report")
     settings = dict(_ALWAYS)
-    if skip_unreadable:
-        settings["spark.sql.files.ignoreCorruptFiles"] = "true"
     if not submitted():
         if _is_local(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no warning if the host name resolves to a loopback address

@@ -47,12 +47,16 @@ class OldLayoutError(Exception):
 
 @dataclass(frozen=True)
 class DoneHour:
-    """An hour with complete aggregates in the folder `batch`. `events` and `rejected` count its good and its bad lines."""
+    """An hour with complete aggregates in the folder `batch`. `events` and `rejected` count its good and its bad lines.
+
+    The rest of the files in `unreadable` is left out.
+    """
 
     batch: str
     files: frozenset[LedgerFile]
     events: int
     rejected: int
+    unreadable: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -184,6 +188,7 @@ class State:
                             "hour": hour[1],
                             "events": done.events,
                             "rejected": done.rejected,
+                            "unreadable": sorted(done.unreadable),
                             "files": [[file.name, file.length] for file in sorted(done.files, key=lambda file: file.name)],
                         }
                         for hour, done in sorted(batch.hours.items())
@@ -216,6 +221,7 @@ class State:
                     frozenset(LedgerFile(name, length) for name, length in each["files"]),
                     each["events"],
                     each["rejected"],
+                    frozenset(each.get("unreadable", ())),
                 )
                 for each in one["hours"]
             }

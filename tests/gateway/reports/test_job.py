@@ -241,6 +241,34 @@ def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path:
     assert "--skip-unreadable" in said
 
 
+def test_readable_part_of_a_cut_file_counts_if_skipped(spark: "SparkSession", tmp_path: Path) -> None:
+    from gateway.reports.job.ledger import LedgerFolder
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+
+    samples = [
+        UsageSample(time_ms=START, gateway="weir-0", kind="produce", client_id=f"c{number}", amount=float(number))
+        for number in range(5_000)
+    ]
+    ledger, out = tmp_path / "ledger", str(tmp_path / "out")
+    write_events(ledger, samples)
+    (whole,) = ledger.glob("*/*/*.gz")
+    (whole.parent / "weir-cut-0.jsonl.gz").write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    said: list[str] = []
+    for _ in range(2):
+        found = refresh(spark, str(ledger), out, Period(), 24, said.append, skip_unreadable=True)
+        assert 5_000 < found.events < 10_000
+        assert found.unreadable == [f"weir-cut-0.jsonl.gz of {DAY} 22:00"]
+    assert [line for line in said if "weir-cut" in line] == [
+        "weir-cut-0.jsonl.gz can't be read to its end, so the rest of its lines is left out"
+    ]
+    (hour,) = found.hours
+    folder = LedgerFolder(spark, str(ledger))
+    folder.files(Period())
+    folder.unreadable[hour].add("weir-cut-0.jsonl.gz")
+    assert folder.bad_lines([hour]).count() <= 1, "the line that is cut"
+
+
 def test_cluster_that_loses_a_worker_makes_the_same_reports(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
     """The script for spark-submit on a standalone cluster. A worker is killed while its executor has results of tasks."""
     import gateway.reports.__main__ as script

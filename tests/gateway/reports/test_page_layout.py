@@ -47,6 +47,7 @@ def text() -> str:
     from gateway.reports.job.page import page
     from gateway.reports.job.plots import lines
     from gateway.reports.job.refresh import Refreshed
+    from gateway.reports.job.state import DoneHour
     from gateway.reports.job.write import MadeReport
 
     rows = [entity_row(number) for number in range(ENTITIES)]
@@ -67,13 +68,18 @@ def text() -> str:
         for name, report in all_reports().items()
     ]
     hours = [(dt.date(2026, 11, 20), 22), (dt.date(2026, 11, 21), 0)]
-    found = Refreshed(None, {}, hours, 1_000_000, 0, 2, 1_000_000)  # type: ignore[arg-type]
+    done = {hours[0]: DoneHour("batch-1", frozenset(), 1, 0, frozenset({"weir-cut.jsonl.gz"}))}
+    found = Refreshed(None, done, hours, 1_000_000, 0, 2, 1_000_000)  # type: ignore[arg-type]
     return page(found, Overview([("entities throttled", "5,000")], plots), made, dt.datetime(2026, 11, 21, 3, tzinfo=dt.UTC))
 
 
 @pytest.fixture(scope="module")
 def html(text: str) -> Html:
     return Html(text)
+
+
+def test_page_names_unreadable_files(text: str) -> None:
+    assert "1 file of the ledger can&#39;t be read to the end: weir-cut.jsonl.gz of 2026-11-20 22:00." in text
 
 
 def test_page_stays_below_six_megabytes(text: str) -> None:
