@@ -21,6 +21,10 @@ class Record:
     headers: tuple[tuple[str, bytes], ...]
 
 
+LONG_RETENTION_MS = "3600000000000"
+"""A value of retention.ms above the age of `records`: brokers may delete older records at any moment."""
+
+
 def records(count: int = 40) -> list[Record]:
     """Return records of unusual kinds over all partitions: null, empty, large, incompressible, with repeated headers."""
     random_bytes = random.Random(42).randbytes

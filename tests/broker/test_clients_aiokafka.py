@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.broker.conftest import Target
-from tests.broker.records import ACKS, CODECS, PARTITIONS, Record, assert_same, records
+from tests.broker.records import ACKS, CODECS, LONG_RETENTION_MS, PARTITIONS, Record, assert_same, records
 
 pytestmark = pytest.mark.broker
 
@@ -179,14 +179,14 @@ async def test_admin_requests_succeed(target: Target) -> None:
         assert [error[1] for error in repeated.topic_errors] == [36]  # TOPIC_ALREADY_EXISTS
         await admin.create_partitions({topic: NewPartitions(PARTITIONS + 1)})
 
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "3600000"})])
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": LONG_RETENTION_MS})])
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": ""})
 
         async def retention() -> list[tuple[str, str]]:
             (answer,) = await admin.describe_configs([resource])
             return [entry[:2] for entry in answer.resources[0][4]]
 
-        await until_equal(retention, [("retention.ms", "3600000")])
+        await until_equal(retention, [("retention.ms", LONG_RETENTION_MS)])
 
         await produce(producer, topic, records(30))
         assert await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(4)}) == {TopicPartition(topic, 0): 4}

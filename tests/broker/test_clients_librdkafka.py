@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.broker.conftest import Target
-from tests.broker.records import ACKS, CODECS, PARTITIONS, Record, assert_same, records
+from tests.broker.records import ACKS, CODECS, LONG_RETENTION_MS, PARTITIONS, Record, assert_same, records
 from tests.weir_process import wait_until
 
 pytestmark = pytest.mark.broker
@@ -183,7 +183,7 @@ def test_admin_requests_succeed(target: Target) -> None:
 
     wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "one more partition")
 
-    change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigEntry("retention.ms", LONG_RETENTION_MS, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
     result(admin.incremental_alter_configs([resource]))
 
@@ -191,7 +191,7 @@ def test_admin_requests_succeed(target: Target) -> None:
         configs = result(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
         return str(configs["retention.ms"].value)
 
-    wait_until(lambda: retention() == "3600000", "retention.ms is described")
+    wait_until(lambda: retention() == LONG_RETENTION_MS, "retention.ms is described")
 
     assert produce(Producer(config(target)), topic, records(30)) == []
     result(admin.delete_records([TopicPartition(topic, 0, 4)]))
