@@ -195,14 +195,15 @@ class QuotaEngine:
         self.meters.settings = settings
         old = self._table
         altered: Changes | None = None  # None: any limit may have changed
-        if settings.quotas is before.quotas and settings.groups is before.groups:
+        if settings.quotas is before.quotas:
             table, altered = old.altered(settings.dynamic)
         else:
             table = self._table_of(settings)
         self._set_table(table)
+        regroup = altered is None or any(entity.group for entities in altered.values() for entity in entities)
         if settings.groups != before.groups:
             self.groups = GroupTable(settings.groups)
-        regroup = altered is None or any(entity.group for entities in altered.values() for entity in entities)
+            regroup = True
         if regroup:
             self.group_buckets.follow(settings.groups, table)
         if settings.by_broker != before.by_broker:
