@@ -12,12 +12,13 @@ from gateway.config.section import Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
-from gateway.quotas.group_tree import lineage
+from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import DEFAULT_MAX_LAG, Group, GroupRule, Network
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.fetch import KIND as FETCH
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 from gateway.quotas.kinds.request_rates import nested
+from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.schedule import When
 
 MAX_RULES: Final = 2_000
@@ -255,6 +256,7 @@ def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
     yield from _unused_numbers(groups)
     yield from _unlimited_lanes(groups)
     yield from _timed_parents(groups)
+    yield from _without_a_part(groups)
     related = {group.parent for group in groups} | {group.name for group in groups if group.parent is not None}
     for index, group in enumerate(groups):
         if not group.limits and not group.shadow and group.name not in related:
@@ -305,6 +307,22 @@ def _unused_numbers(groups: Sequence[Group]) -> Iterator[str]:
                 yield (
                     f"quotas.groups[{index}].{key}: no group above {group.name} has a ceiling of {key} to divide, so {names}"
                     f" has no effect — {ancestor}"
+                )
+
+
+def _without_a_part(groups: Sequence[Group]) -> Iterator[str]:
+    """One line for each group that gets nothing while all groups beside it want their guarantees."""
+    lasting = [group for group in groups if group.when is None]
+    table = QuotaTable([group.quota for group in lasting])
+    for key in table.keys:
+        tree = KindTree(key, lasting, table)
+        for place, group in enumerate(tree.groups):
+            name, above = group.name, tree.parents[group.name]
+            if above is not None and tree.tree.entitlements[place] < tree.entitlements[place]:  # it gets the least part
+                index = next(index for index, each in enumerate(groups) if each is group)
+                yield (
+                    f"quotas.groups[{index}]: the guarantees beside {name} fill the {key} of {above}, so {name} only gets what"
+                    " they leave — lower them, or give it one"
                 )
 
 

@@ -270,6 +270,19 @@ def test_weight_without_a_capacity_above_gets_a_warning() -> None:
     )
 
 
+@pytest.mark.parametrize(("guarantee", "warned"), [(60_000_000, True), (59_000_000, False)])
+def test_group_beside_full_guarantees_gets_a_warning(guarantee: int, warned: bool) -> None:
+    rows = (
+        "{name: all, producer_byte_rate: 100000000}",
+        f"{{name: a, parent: all, match: [{{user: a}}], producer_byte_rate: {{guarantee: {guarantee}}}}}",
+        "{name: b, parent: all, match: [{user: b}], producer_byte_rate: {guarantee: 40000000}}",
+        "{name: c, parent: all, match: [{user: c}], producer_byte_rate: {weight: 1}}",
+    )
+    warnings = parsed(f"{MINIMAL}quotas:\n  groups: [{', '.join(rows)}]\n").warnings()
+    text = "quotas.groups[3]: the guarantees beside c fill the producer_byte_rate of all, so c only gets what they leave"
+    assert [warning.startswith(text) for warning in warnings] == [True] * warned
+
+
 def test_reload_lists_a_changed_place_in_the_tree() -> None:
     after = parsed(TREE.replace("weight: 3", "weight: 4"))
     terms = "below all; user=a; producer_byte_rate 83886080; producer_byte_rate guarantee 20971520; producer_byte_rate "
