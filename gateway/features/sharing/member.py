@@ -236,6 +236,7 @@ class Member:
 
     def _count(self, now: float) -> None:
         """Count the use of each account since the last call."""
+        quiet = self.quiet
         for entity, account in chain.from_iterable(each.changed() for each in self._shared):
             total = account.total()
             delta, account.shared_total = total - account.shared_total, total
@@ -243,17 +244,18 @@ class Member:
                 continue
             own = self._own.get(entity)
             if own is None:
-                own = self._own[entity] = OwnUse(account, DecayingUse(0, now), now)
-            elif now - own.flow.at > self.quiet:
+                own = self._own[entity] = OwnUse(account, DecayingUse(0, now), now, name_length(entity[1]))
+            elif now - own.flow.at > quiet:
                 own.began = now
             own.account = account
             own.count += delta
             own.flow.total = max(own.flow.total, own.count)
-            own.flow.add(max(delta, 0), now, self.quiet)
+            own.flow.add(max(delta, 0), now, quiet)
 
     def _settle(self, now: float, *, hold: bool) -> None:
         members, reachable = self.status.members, self.status.reachable
-        stalled = self._as_of(now) < now
+        quiet, then = self.quiet, self._as_of(now)
+        stalled = then < now
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
         alone = not reachable and not self._fair_share
         self._engine.meters.share = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
@@ -265,7 +267,7 @@ class Member:
             if meter is None:
                 continue
             if reachable:
-                share = self._share(entity, now, newest=meter.exact)
+                share = self._share(entity, now, then, quiet, newest=meter.exact)
                 meter.settle(share, horizon, now, used=entity in self._active, hold=hold or stalled)
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
@@ -291,18 +293,16 @@ class Member:
         current = now - self._own_message_at <= HORIZON_INTERVALS * self.interval
         return now if current or self._own_message_at == float("-inf") else self._own_message_at
 
-    def _share(self, entity: UsageKey, now: float, *, newest: bool) -> float:
+    def _share(self, entity: UsageKey, now: float, then: float, quiet: float, *, newest: bool) -> float:
         """This member's part of an entity's quota: one half is divided evenly, the other half by recent use.
 
-        Before its use is known, the quota is divided by the number of members, because every member may begin to use it. Use
-        counts as known after some intervals: some peers that begin together are heard later than others.
+        `then` is as for `_as_of`. Before its use is known, the quota is divided by the number of members, because every member
+        may begin to use it. Use counts as known after some intervals: some peers that begin together are heard later.
         """
-        quiet = self.quiet
-        then = self._as_of(now)
-        others = [flow.recent(then, quiet) for flow in self._active.get(entity, {}).values() if then - flow.at <= quiet]
+        flows = self._active.get(entity)
+        others = [] if flows is None else [flow.recent(then, quiet) for flow in flows.values() if then - flow.at <= quiet]
         own = self._own.get(entity)
-        known = own is not None and now - own.flow.at <= quiet
-        if own is None or not known or now - own.began < HORIZON_INTERVALS * self.interval:
+        if own is None or now - own.flow.at > quiet or now - own.began < HORIZON_INTERVALS * self.interval:
             return 1.0 / max(self.status.members, len(others) + 1)
         # Peers know the published use only. In a burst, newer use would make the sum of all shares larger than 1.
         used = max(own.flow.recent(now, quiet) - (0 if newest else own.flow.total - own.published), 0.0)
@@ -317,7 +317,7 @@ class Member:
         self._in_flight = []
         room = MAX_MESSAGE_BYTES // 2
         for (kind, name), own in waiting[: most_rows(self.status.members)]:
-            room -= _ROW_BYTES + 6 * name_length(name)
+            room -= _ROW_BYTES + 6 * own.characters
             if room < 0:
                 break
             self._in_flight.append((own, own.published, own.settled))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Protocol
 
-from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, name_length
+from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse
 from gateway.quotas.entity import Tags
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
@@ -82,12 +82,14 @@ class Peer:
 class OwnUse:
     """An entity's use at this member. The counts continue with a new `account`.
 
-    `count` falls if use is given back. The published `flow.total` stays the same until `count` exceeds it again.
+    `count` falls if use is given back. The published `flow.total` stays the same until `count` exceeds it again. `characters`
+    is the length of its name in messages.
     """
 
     account: UsageAccount
     flow: DecayingUse
     began: float
+    characters: int
     count: int = 0
     published: int = 0
     settled: int = 0
@@ -109,7 +111,7 @@ def waiting_uses(own_uses: Mapping[UsageKey, OwnUse], members: int, sequence: in
     for entity, own in own_uses.items():
         unpublished = own.flow.total - own.published
         capacity = own.account.capacity()
-        if unpublished == 0 or capacity == 0.0 or name_length(entity[1]) > MAX_NAME:
+        if unpublished == 0 or capacity == 0.0 or own.characters > MAX_NAME:
             own.settled = sequence
             continue
         urgency = unpublished * members / capacity
