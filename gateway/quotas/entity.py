@@ -1,9 +1,6 @@
-"""The quotas of clients: Kafka's client quota entities and their eight levels of precedence.
+"""Kafka's client quota entities, their quotas in the config file, and the tags of their buckets.
 
-A limit comes from the config file or from the quota API (AlterClientQuotas). For the same entity and key, the API's value
-overrides the file's, as Kafka's dynamic configs do.
-
-Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimit` (KIP-13, KIP-55, KIP-546).
+Source: `ClientQuotaEntity` and `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` (KIP-13, KIP-55, KIP-546).
 """
 
 from collections.abc import Mapping

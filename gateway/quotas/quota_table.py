@@ -1,6 +1,9 @@
-"""The table of all configured quotas: Kafka's eight levels of precedence, and limits of the file and of the quota API.
+"""The table of all configured quotas, and Kafka's eight levels of precedence.
 
-Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimit` (KIP-13, KIP-55, KIP-546).
+A limit comes from the config file or from the quota API (AlterClientQuotas). For the same entity and key, the API's value
+overrides the file's, as Kafka's dynamic configs do.
+
+Source: `ClientQuotaManager.DefaultQuotaCallback.quotaLimit` (KIP-13, KIP-55, KIP-546).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
