@@ -44,11 +44,16 @@ EVENT_SCHEMA = StructType(
 )
 
 _HOUR_MS = 3_600_000
-_LARGEST = 2**47
+_LARGEST = 2**47 - 1
 """The largest whole number: 140 TB, or ms until the year 6429. The order of throttles shifts it by 16 bits."""
+_UNBOUNDED = ("broker", "capacity_bytes", "consumed_bytes")
+"""Whole numbers that no report adds up. The capacity of a network file system may be 8 EiB."""
+_UNCHECKED = ("time_ms", *_UNBOUNDED)
 _LARGEST_FLOAT = 2.0**63
-_SUMMED = ("count", "throttle_ms", "throttle_max_ms")
-_SLOTS = r'^\{("[0-9]{1,3}":[0-9]{1,14},?)*\}$'
+_SUMMANDS = 2.0**16
+"""So many of the largest amounts still add up to a whole number of 64 bits."""
+_SLOTS = r'^\{("([1-9]?[0-9]|[1-6][0-9]{2}|70[0-3])":[0-9]{1,14},?)*\}$'
+"""JSON with slots up to that of 2**47 - 1 ms. `upper_of` overflows for some slots from 900 on."""
 
 
 def parsed(line: Column) -> Column:
@@ -73,22 +78,31 @@ def rejection(field: Callable[[str], Column], date: Column, hour: Column) -> Col
 
 
 def _has_no_figure(field: Callable[[str], Column]) -> Column:
-    """True if a number is NaN or so large that sums overflow, or if a slot is none of `throttle_slot`.
+    """True if a number is NaN, too small or so large that sums overflow, or if a slot is none of `throttle_slot`.
 
     JSON has no NaN, but Spark's parser takes it.
 
     The condition names every field with a type that a line may violate: Spark's JSON source checks only the fields that a
-    query names.
+    query names. The check of the hour names `time_ms`.
     """
-    floats = [field(name) for name, one in COLUMNS.items() if one.holds is float]
-    whole = [field(name) for name, one in COLUMNS.items() if one.holds is int]
-    others = [F.size(field(name)) for name, one in COLUMNS.items() if one.holds is tuple]
+    floats = [field(name) for name, one in COLUMNS.items() if one.holds is float and name != "amount"]
+    floats.append(F.abs(field("amount")) * _SUMMANDS)
+    # An array has its own generated method: least and greatest would make the common one too long for Java's compiler.
+    whole = F.array(*(field(name) for name, one in COLUMNS.items() if one.holds is int and name not in _UNCHECKED))
+    others = [field(name) for name in _UNBOUNDED]
+    others += [F.size(field(name)) for name, one in COLUMNS.items() if one.holds is tuple]
     others += [field(name).cast("int") for name, one in COLUMNS.items() if one.holds is bool]
-    # NaN is the greatest number of all. A condition for each field would be longer code.
-    floats.append(-field("amount"))
-    whole += [F.bitwise_not(field(name)) for name in _SUMMED]  # a minus could overflow itself
-    slots = F.to_json(field("throttle_slots"))
-    return (F.greatest(*floats) > _LARGEST_FLOAT) | (F.greatest(*whole, *others) > _LARGEST) | ~slots.rlike(_SLOTS)
+    return reduce(
+        Column.__or__,
+        (
+            # NaN is the greatest number of all. A condition for each field would be longer code.
+            F.greatest(*floats) > _LARGEST_FLOAT,
+            F.array_max(whole) > _LARGEST,
+            F.array_min(whole) < 0,
+            ~F.to_json(field("throttle_slots")).rlike(_SLOTS),
+            F.isnan(F.greatest(*others).cast("double")),  # never true, but names these fields
+        ),
+    )
 
 
 def _lacks_a_field(field: Callable[[str], Column]) -> Column:

@@ -352,6 +352,10 @@ OUT_OF_RANGE = [
     _throttle(1, f'"1":{2**62}'),
     _throttle(1, '"x":1'),
     _throttle(1, '"12345678901":1'),
+    _throttle(1, '"704":1'),
+    *(_line("usage", f'"amount":{amount}') for amount in (2**47 + 1, -(2**47) - 1, "NaN")),
+    *(_line("usage", f'"amount":1,"{name}":-1') for name in ("requests", "active_seconds")),
+    _throttle(1, '"1":1').replace(f'"last_ms":{START}', '"last_ms":-1'),
 ]
 
 BAD_LINES = {

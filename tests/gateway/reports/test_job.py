@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.events import UsageSample
+from gateway.events import ThrottleEvent, UsageSample, VolumeStateChanged
 from gateway.ledger_paths import partition
 from gateway.throttle_slots import slot_upper_ms, throttle_slot
 from loadtest.scenarios.ledger.files import write_events
@@ -43,6 +43,37 @@ def test_bad_lines_are_kept_with_their_reason(report: Run) -> None:
         (reason, line) for reason, lines in BAD_LINES.items() for line in lines
     )
     assert {row["file"] for row in kept} == {"weir-broken-0.jsonl.gz"}
+
+
+def test_largest_figures_are_good_lines(spark: "SparkSession", tmp_path: Path) -> None:
+    """A network file system may have a capacity of 8 EiB, and a limit may be as large as the config allows."""
+    from gateway.reports.job.ledger import LedgerFolder
+    from gateway.reports.job.period import Period
+
+    base = {"time_ms": START, "gateway": "weir-0"}
+    most = 2**47 - 1
+    write_events(
+        tmp_path,
+        [
+            UsageSample(**base, kind="produce", limit=2.0**63, amount=float(most), requests=most),
+            UsageSample(**base, kind="produce", amount=-float(most)),
+            ThrottleEvent(
+                **base,
+                kind="produce",
+                last_ms=most,
+                throttle_ms=most,
+                throttle_max_ms=most,
+                throttle_slots={throttle_slot(most): 1, 0: 1},
+            ),
+            ThrottleEvent(**base, kind="fetch", last_ms=START, count=0, throttle_ms=0, throttle_max_ms=0, throttle_slots={}),
+            VolumeStateChanged(
+                **base, state="OPEN", previous="OPEN", factor=1.0, reason="recovered", broker=-1, capacity_bytes=2**63 - 1
+            ),
+        ],
+    )
+    folder = LedgerFolder(spark, str(tmp_path))
+    lines = folder.lines(sorted(folder.files(Period())))
+    assert [row.rejected for row in lines.select("rejected").collect()] == [None] * 5
 
 
 def test_job_reports_its_progress(report: Run) -> None:
