@@ -15,6 +15,9 @@ from gateway.cluster.requests import BrokerRequest
 
 REQUEST_TIMEOUT_MS = 10_000
 
+CLOSE_SECONDS = 1.0
+"""A broker has this time to answer the end of TLS."""
+
 Security = Callable[[], Mapping[str, Any]]
 """Returns aiokafka's connection options for TLS and SASL. Called for each connection, because certificates may be replaced."""
 
@@ -72,15 +75,16 @@ class Connections:
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._open: dict[Address, AIOKafkaConnection] = {}
+        self._closing: set[asyncio.Future[None]] = set()
         self._connecting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()  # those that a request holds
 
     async def close(self) -> None:
-        """Close all connections. A later request opens a new one."""
+        """Close all connections, and wait for the end of those that have failed. A later request opens a new one."""
         connections, self._open = self._open, {}
         for connection in connections.values():
-            closing = connection.close()
-            if closing is not None:
-                await closing
+            connection.close()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSE_SECONDS)
 
     async def ask(self, address: Address, request: AnyRequest) -> Answer:
         """Raises ClusterError, which names the address."""
@@ -118,10 +122,21 @@ class Connections:
             if connection is None or not connection.connected():
                 host, port = address
                 connection = await create_conn(
-                    host, port, client_id=self._client_id, request_timeout_ms=self._timeout_ms, **self._security()
+                    host,
+                    port,
+                    client_id=self._client_id,
+                    request_timeout_ms=self._timeout_ms,
+                    on_close=self._on_close,
+                    **self._security(),
                 )
                 self._open[address] = connection
             return connection
+
+    def _on_close(self, connection: AIOKafkaConnection, _: object) -> None:
+        """aiokafka begins to close a connection, perhaps one that has just failed to log in. The end of TLS takes longer."""
+        closing: asyncio.Future[None] = connection.close()
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     def _forget(self, address: Address, broken: AIOKafkaConnection | None) -> None:
         """Close a failed connection, but not a newer one that another request has opened meanwhile."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import ssl
+import struct
 import weakref
 
 import pytest
@@ -9,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from gateway.cluster.client import ClusterError, Connections
 from gateway.cluster.requests import describe_topics
+from loadtest.testkit.certificates import Authority
 
 REQUEST = object()
 """A request of aiokafka's: its answer is not read."""
@@ -91,6 +94,30 @@ async def test_failed_request_leaves_the_newer_connection_alone(monkeypatch):
     assert second.result() == third.result() == "answer"
     assert list(connections._open.values()) == opened
     assert len(opened) == 1
+
+
+async def test_close_waits_for_the_end_of_tls_after_a_failed_login(tmp_path):
+    authority = Authority(tmp_path)
+    files = authority.issue("broker", ["127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.cert, files.key)
+    ended = asyncio.Event()
+
+    async def answer_another_request(reader, writer):
+        await reader.read(1)
+        writer.write(struct.pack(">ii", 4, -1))
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(answer_another_request, "127.0.0.1", 0, ssl=context) as server:
+        trust = ssl.create_default_context(cafile=authority.cert)
+        connections = Connections(lambda: {"security_protocol": "SSL", "ssl_context": trust})
+        with pytest.raises(ClusterError):
+            await connections.ask(server.sockets[0].getsockname(), REQUEST)
+        assert not ended.is_set()
+        await connections.close()
+        assert ended.is_set()
 
 
 async def _error_of(asking):
