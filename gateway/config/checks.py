@@ -161,7 +161,8 @@ def _is_own(host: str, listener: ListenerConfig) -> bool:
     """True if the host leads to the listener. A wildcard listener takes connections to the machine's loopback address."""
     host = host.replace("localhost", "127.0.0.1")
     own = listener.host.replace("localhost", "127.0.0.1")
-    return host in {own, listener.advertised_host} or (is_wildcard(own) and is_loopback(host))
+    same_family = own != "0.0.0.0" or ":" not in host  # noqa: S104 - it is compared
+    return host in {own, listener.advertised_host} or (is_wildcard(own) and is_loopback(host) and same_family)
 
 
 def _rows(data: Mapping[str, Any], key: str) -> list[Any]:

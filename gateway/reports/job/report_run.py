@@ -96,7 +96,9 @@ class ReportRun:
         self.messages.progress(f"{read}, {found.rejected:,} bad lines, {self.messages.seconds:.0f} s in total")
         if found.unreadable:
             few = counted(len(found.unreadable), "file", "files")
-            self.messages.error(f"the reports lack a part of {few} that can't be read: {', '.join(found.unreadable[:5])}")
+            more = ", ..." if len(found.unreadable) > 5 else ""
+            names = ", ".join(found.unreadable[:5])
+            self.messages.error(f"the reports lack a part of {few} that can't be read: {names}{more}")
         self.messages.result(f"{self.out}/report.html")
 
     def _make(self) -> Refreshed:

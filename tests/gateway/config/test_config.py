@@ -27,6 +27,10 @@ RANGE = (
 )
 
 
+def test_broker_of_the_other_address_family_is_no_loop() -> None:
+    assert parsed(RANGE.format("0.0.0.0", "[::1]:9092")).upstream.bootstrap_servers == (ServerAddress("::1", 9092),)
+
+
 def test_only_upstream_and_listeners_have_no_default() -> None:
     config = parsed(MINIMAL)
     assert config.upstream.bootstrap_servers == (ServerAddress("127.0.0.1", 9092),)
