@@ -68,6 +68,13 @@ SCRAM = [
 ]
 
 
+@pytest.mark.parametrize(("end", "is_name"), [("", True), ("=2C", True), ("=", False)])
+def test_scram_reads_a_name_of_half_a_megabyte(end, is_name):
+    scram = Scram()
+    scram.client_sends(b"n,,n=" + b"a" * 500_000 + end.encode() + b",r=nonce")
+    assert (scram.name is not None) is is_name
+
+
 @pytest.mark.parametrize(("token", "name"), SCRAM)
 def test_scram_names_user(token, name):
     scram = Scram()
