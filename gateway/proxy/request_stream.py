@@ -168,10 +168,11 @@ class RequestStream:
             self._pause_where_due()
 
     def _put_off(self, now: float) -> bool:
-        """Hold the next request until the event loop's next turn. False if the connection holds it anyway, or is closing."""
-        if not self._direction.open or self._must_hold:
+        """Hold the next request until the event loop's next turn. False if the connection holds it anyway."""
+        if self._must_hold:
             return False
         self._wait(now)
+        self._wire.pause_client()
         self._connection.ready()
         return True
 
@@ -345,10 +346,12 @@ class RequestStream:
             return
         if direction.state is RequestState.DEFERRED:
             direction.fire(RequestEvent.RETRY)
-        held = self._splitter.release()
-        if held:
+        self._take_held(now)
+
+    def _take_held(self, now: float) -> None:
+        if held := self._splitter.release():
             self._feed_any(held, now)
-        if direction.open:
+        if self._direction.reads:
             self._wire.resume_client()
 
     @property
@@ -390,10 +393,7 @@ class RequestStream:
         """Answer no request any more. Forward only Produce requests with acks=0, held or new: no client sends those again."""
         self._direction.fire(RequestEvent.HALF_CLOSE)
         self._produce.half_close()
-        held = self._splitter.release()
-        if held:
-            self._feed_any(held, now)
-        self._wire.resume_client()
+        self._take_held(now)
 
     def close(self) -> None:
         self._direction.fire(RequestEvent.CLOSE)

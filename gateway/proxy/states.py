@@ -49,7 +49,7 @@ class RequestState(Enum):
     WAITING = auto()  # it is held until its handler has decided and no reason holds; the socket is not read
     DRAINING = auto()  # it is held, as Weir takes none any more; the socket is read up to the end of the last request
     DRAINING_WAITING = auto()  # it is the last one, and held as in WAITING
-    HALF_CLOSED = auto()  # it is dropped, unless it is a Produce with acks=0; the socket is read until the client closes
+    HALF_CLOSED = auto()  # it is dropped, unless it is a Produce with acks=0; the socket is read till the client closes
     CLOSED = auto()
 
 
@@ -89,6 +89,7 @@ REQUEST_TRANSITIONS: dict[tuple[RequestState, RequestEvent], RequestState] = {
     (_S.DRAINING_WAITING, _E.WAIT): _S.DRAINING_WAITING,
     (_S.DRAINING_WAITING, _E.CLOSE): _S.CLOSED,
     (_S.HALF_CLOSED, _E.TAKE): _S.HALF_CLOSED,
+    (_S.HALF_CLOSED, _E.WAIT): _S.HALF_CLOSED,  # for the event loop's next turn
     (_S.HALF_CLOSED, _E.CLOSE): _S.CLOSED,
     (_S.CLOSED, _E.CLOSE): _S.CLOSED,
 }
@@ -100,7 +101,7 @@ PAUSED_BY: dict[RequestState, int] = {
     _S.WAITING: _ANY,
     _S.DRAINING: _ANY,
     _S.DRAINING_WAITING: _ANY,
-    _S.HALF_CLOSED: 0,  # the client's bytes are read before the connection is closed
+    _S.HALF_CLOSED: HANDLER,  # the client's bytes are read before the connection is closed
     _S.CLOSED: 0,
 }
 """The reasons that pause a state. Reasons that do not are forgotten."""
@@ -134,15 +135,20 @@ class RequestDirection:
         self.open = self.state is RequestState.READING and self.reasons == 0
 
     @property
+    def reads(self) -> bool:
+        """True if the client's socket is read for more requests."""
+        return self.open or (self.state is RequestState.HALF_CLOSED and self.reasons == 0)
+
+    @property
     def waits_for_handler(self) -> bool:
         return self.state is RequestState.WAITING or self.state is RequestState.DRAINING_WAITING
 
     @property
     def may_retry(self) -> bool:
         """True if the held request may be taken up now."""
-        if self.reasons or self.state is RequestState.DRAINING:
+        if self.reasons:
             return False
-        return self.state is not RequestState.HALF_CLOSED and self.state is not RequestState.CLOSED
+        return self.state is not RequestState.DRAINING and self.state is not RequestState.CLOSED
 
 
 class MuteState(Enum):

@@ -236,6 +236,28 @@ class TestWithoutAnswers:
         t.passes(100)
         assert not t.paused
 
+    @pytest.mark.parametrize("end", ["before", "after"])
+    def test_many_unanswered_requests_take_several_turns(self, end):
+        """Before or after the half-close."""
+        frames = [m.produce(number, acks=0) for number in range(3 * TURN)]
+        t = Transcript(limits(produce=1))
+        t.client_sends(m.produce(5_000, acks=0))
+        t.ends()
+        t.broker_got(m.produce(5_000, acks=0))
+        if end == "after":
+            assert t.half_closes()
+        t.client_sends_into_the_loop(*frames)
+        if end == "before":
+            assert t.half_closes()
+        t.broker_got(*frames[:TURN])
+        t.client_sends(m.produce(5_001, acks=0))
+        t.broker_got()
+        t.run_ready()
+        t.broker_got(*frames[TURN : 2 * TURN])
+        t.goes_on()
+        t.broker_got(*frames[2 * TURN :], m.produce(5_001, acks=0))
+        assert not t.paused
+
     def test_due_answers_precede_unanswered_requests(self):
         t = Transcript()
         t.client_sends(m.metadata(1), m.produce(2, acks=0))
