@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.authentication.mechanisms import READERS, MechanismVerdict, OAuthBearer, Plain, Scram, Unreadable
+from gateway.proxy.authentication.mechanisms import (
+    MAX_CLAIMS_BYTES,
+    READERS,
+    MechanismVerdict,
+    OAuthBearer,
+    Plain,
+    Scram,
+    Unreadable,
+)
 
 LONG = "ü" * 20_000
 
@@ -175,6 +183,16 @@ def test_oauthbearer_reads_claims():
     bearer = OAuthBearer()
     bearer.client_sends(f"n,,\1auth=Bearer {jwt({'sub': 'alice', 'groups': ['payments', 'staff'], 'exp': 5})}\1\1".encode())
     assert bearer.claims == {("sub", "alice"), ("groups", "payments"), ("groups", "staff")}
+
+
+@pytest.mark.parametrize("begin", ["n,", "n,a=alice"])
+@pytest.mark.parametrize(("length", "name"), [(0, "alice"), (1, None)])
+def test_oauthbearer_reads_claims_of_64_kib(begin, length, name):
+    empty = len(json.dumps({"sub": "alice", "groups": ""}))
+    claims = {"sub": "alice", "groups": "x" * (MAX_CLAIMS_BYTES * 3 // 4 - empty + length)}
+    bearer = OAuthBearer()
+    bearer.client_sends(f"{begin},\1auth=Bearer {jwt(claims)}\1\1".encode())
+    assert (bearer.name, bearer.hidden, bool(bearer.claims)) == (name, False, name is not None)
 
 
 def test_oauthbearer_with_explained_refusal_never_succeeds():
