@@ -22,6 +22,8 @@ from gateway.features.sharing.metrics import METRICS, SharingReport
 from gateway.features.sharing.peer_counts import SharedCounts
 from gateway.features.sharing.shared_usage import SharedUsage, reading_pause
 from gateway.quotas.engine import QuotaEngine
+from gateway.steps import Steps, at_once
+from gateway.time_slices import in_slices
 
 LEAVE_SECONDS = 2.0
 """The maximum time for the last message of a gateway that stops. Peers forget a gateway without a last message later."""
@@ -38,7 +40,7 @@ TOPIC_CONFIGS = {
 
 _ID_BYTES = 8
 
-_TIMELY_RECORDS = 4
+TIMELY_RECORDS = 4
 """A member whose records of one fetch are more than these has a backlog."""
 
 _log = logging.getLogger("weir.sharing")
@@ -66,8 +68,9 @@ class Sharing(Feature[SharingConfig | None]):
             identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared, counts=counts
         )
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
-        self._latest: dict[bytes | None, deque[bytes | None]] = defaultdict(lambda: deque(maxlen=_TIMELY_RECORDS + 1))
-        self._deliver_due = False
+        self._latest: dict[bytes | None, deque[bytes | None]] = defaultdict(lambda: deque(maxlen=TIMELY_RECORDS + 1))
+        self._due: deque[tuple[bytes | None, bytes | None]] = deque()
+        self._arrived = asyncio.Event()
         self._backlog = True  # the topic has records of members that have left long ago
         self._outgoing: Sequence[Record] = ()
         self._wake_publisher = asyncio.Event()
@@ -87,10 +90,12 @@ class Sharing(Feature[SharingConfig | None]):
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._log.run(), name="read the use of other gateways")
+                group.create_task(self._deliver(), name="charge the use of other gateways")
                 group.create_task(self._publish(), name="publish the use of this gateway")
                 while True:
-                    self._step()
-                    await asyncio.sleep(self._member.interval)
+                    began = clock.monotonic()
+                    await self._step(began)
+                    await asyncio.sleep(max(0.0, self._member.interval - (clock.monotonic() - began)))
         finally:
             await self._log.close()
 
@@ -137,38 +142,36 @@ class Sharing(Feature[SharingConfig | None]):
         Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely records: a full message
         leaves out entities, and the next message has them.
         """
-        if not self._deliver_due:
-            self._deliver_due = True
-            asyncio.get_running_loop().call_soon(self._deliver_later)
+        self._arrived.set()
         self._latest[key].append(value)
         if len(self._latest) > MAX_MEMBERS:  # another program writes to the topic
-            self._deliver()
+            at_once(self._delivered())
 
-    def _deliver_later(self) -> None:
-        """Called after the records of a fetch have been read. Waits for the end of the backlog."""
-        if self._log.status.behind:
-            self._backlog = True
-            asyncio.get_running_loop().call_later(self._member.interval, self._deliver_later)
-        else:
-            self._deliver_due = False
-            self._deliver()
+    async def _deliver(self) -> None:
+        """Give the member its records after those of a fetch have been read, or those of a backlog."""
+        while True:
+            await self._arrived.wait()
+            while self._log.status.behind:
+                self._backlog = True
+                await asyncio.sleep(self._member.interval)
+            self._arrived.clear()
+            await in_slices(self._delivered())
             self._backlog = False
 
-    def _deliver(self) -> None:
-        latest = list(self._latest.items())
-        self._latest.clear()
-        now = clock.monotonic()
-        for key, records in latest:
+    def _delivered(self) -> Steps[None]:
+        for key, records in self._latest.items():
             kept = list(records)
-            if self._backlog or len(kept) > _TIMELY_RECORDS:
+            if self._backlog or len(kept) > TIMELY_RECORDS:
                 kept = kept[-2:] if kept[-1] is None else kept[-1:]  # a last message, and then the tombstone
-            for record in kept:
-                self._member.receive(key, record, now)
+            self._due.extend((key, record) for record in kept)
+        self._latest.clear()
+        while self._due:
+            self._member.receive(*self._due.popleft(), clock.monotonic())
+            yield
 
-    def _step(self) -> None:
-        now = clock.monotonic()
+    async def _step(self, now: float) -> None:
         busy = self._leaving or self._writing.locked() or len(self._outgoing) > 0
-        records = self._member.step(now, publish=not busy)
+        records = await in_slices(self._member.steps(clock.monotonic, publish=not busy))
         self._log.pause = reading_pause(self._member.interval, self._config.interval)
         if records:
             self._outgoing = records

@@ -3,35 +3,33 @@
 Members compare no clocks: counts are cumulative, and messages have sequence numbers. docs/decisions/013 has the bound.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from gateway.cluster.client import BadRecordError
+from gateway.features.sharing.own_uses import PIECE, OwnUses
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
     QUIET_INTERVALS,
     DecayingUse,
-    OwnUse,
     Peer,
     SharedUsage,
     SharingStatus,
     first_turn,
-    most_rows,
-    waiting_uses,
 )
 from gateway.features.sharing.use_message import (
     MAX_MESSAGE_BYTES,
     EntityUse,
     UseMessage,
     encode,
-    name_length,
     parse,
     parse_member,
 )
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import Part, UsageAccount, UsageKey
+from gateway.steps import Steps, at_once
 
 Record = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
@@ -52,6 +50,9 @@ FORGET_SECONDS = 60.0
 """A silent member is remembered for at least this time, longer than a quota window, so that no use is counted twice."""
 
 SWEEP_SECONDS = 10.0
+
+LAST_RECORDS = 3
+"""The messages of a member that stops. With the tombstone, peers do not take so few for a backlog."""
 
 _EVEN = 0.5
 """The part of a quota that is divided evenly; the rest is divided by use. So shares become even if all members want more."""
@@ -87,13 +88,11 @@ class Member:
         self._fair_share = fair_share
         self._sequence = 0
         self._settled = float("-inf")
-        # The entities of the last record, with their `published` and `settled` before the record.
-        self._in_flight: list[tuple[OwnUse, int, int]] = []
         self._swept = now
         self._settled_for = (1, False)
         self._own_message_at = float("-inf")
         self._peers: dict[str, Peer] = {}
-        self._own: dict[UsageKey, OwnUse] = {}
+        self._own = OwnUses()
         self._active: dict[UsageKey, dict[str, DecayingUse]] = {}
         self._flows = 0
         self._connections = PeerCounts(counts)
@@ -119,6 +118,10 @@ class Member:
     def expiry(self) -> float:
         """Seconds without a message after which a member no longer counts."""
         return max(MIN_EXPIRY_SECONDS, EXPIRY_INTERVALS * self.interval)
+
+    @property
+    def _forget_after(self) -> float:
+        return max(FORGET_SECONDS, self.expiry)
 
     @property
     def quiet(self) -> float:
@@ -151,7 +154,8 @@ class Member:
                 self.status.skipped["too_many_members"] += 1
                 return
             # The member may have left long ago. Its use counts after a second message.
-            self._peers[identity] = Peer(message.sequence, now, uses={(use.kind, use.name): use for use in message.entities})
+            uses = {(use.kind, use.name): use for use in message.entities}
+            self._peers[identity] = Peer(message.sequence, now, now, uses=uses)
             return
         if message.sequence <= peer.sequence:
             self.status.skipped["repeated"] += 1
@@ -163,7 +167,9 @@ class Member:
             waiting, peer.uses = peer.uses, {}
             current = {(use.kind, use.name) for use in message.entities}
             self._charge(identity, peer, (use for entity, use in waiting.items() if entity not in current), now, resumed=True)
-        if resumed:  # a full message leaves out entities, and later messages have their old use
+        if resumed:
+            peer.complete = now
+            # A full message leaves out entities, and later messages have their old use.
             for flow in peer.flows.values():
                 flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
@@ -185,9 +191,10 @@ class Member:
                 flow = peer.flows[entity] = DecayingUse(0, now)
                 self._active.setdefault(entity, {})[identity] = flow
             delta = use.total - flow.total
-            history = resumed or flow.missed or (first and use.total > use.recent)
+            older = first and use.total > use.recent  # all of it is, or this gateway has forgotten a total since then
+            history = resumed or flow.missed or (older and now - peer.complete <= self._forget_after)
             flow.missed = False
-            if history or delta < 0:  # use that is older than the window does not count
+            if history or older or delta < 0:  # use that is older than the window does not count
                 delta = min(use.total if delta < 0 else delta, use.recent)
             flow.total = use.total
             if delta > 0:
@@ -201,58 +208,56 @@ class Member:
         return self._by_kind[kind].peer_account(kind, name, now)
 
     def step(self, now: float, *, publish: bool = True) -> list[Record]:
+        """As `steps`, without a pause."""
+        return at_once(self.steps(lambda: now, publish=publish))
+
+    def steps(self, clock: Callable[[], float], *, publish: bool) -> Steps[list[Record]]:
         """Compute the shares once per interval. Returns the record to publish, if any.
 
         The caller passes `publish=False` while the last record is in flight. The presumed use of peers stays charged then.
+        Records may be received between two steps. The steps of one call end before those of the next begin.
         """
-        self._expire(now)
+        now = clock()
+        yield from self._expire(now)
         self.status.reachable = now - self._own_message_at <= self.expiry
         self._connections.divide(self.status.members if self._fair_share and not self.status.reachable else 1)
-        self._count(now)
+        yield from self._count(clock)
         if now - self._settled < self.interval * 0.9:
             return []
-        self._demands.divide(self._engine.group_buckets, self.interval, now)
-        self._settle(now, hold=not publish)
+        self._demands.divide(self._engine.group_buckets, self.interval, clock())
+        yield from self._settle(clock, hold=not publish)
         self._settled = now
-        return [self._record(now)] if publish else []
+        return [(yield from self._record(clock))] if publish else []
 
     def not_published(self) -> None:
         """The last record has failed: the next record repeats its use."""
-        for own, published, settled in self._in_flight:
-            own.published, own.settled = published, settled
-        self._in_flight = []
+        self._own.not_published()
 
     def final_records(self, now: float) -> list[Record]:
         """The last use, and a tombstone, after which peers forget this member at once."""
-        self._count(now)
-        return [self._record(now), (self.identity.encode(), None)]
+        at_once(self._count(lambda: now))
+        records: list[Record] = []
+        for _ in range(LAST_RECORDS):
+            left_out = self.status.left_out_total
+            records.append(at_once(self._record(lambda: now, last=True)))
+            if self.status.left_out_total == left_out:
+                break
+        return [*records, (self.identity.encode(), None)]
 
-    def _record(self, now: float) -> Record:
+    def _record(self, clock: Callable[[], float], *, last: bool = False) -> Steps[Record]:
         self._sequence += 1
-        connections, left_out = self._connections.chosen(self.status.members, MAX_MESSAGE_BYTES // 4)
-        demands, unpublished = self._demands.chosen(self._sequence, MAX_MESSAGE_BYTES // 8)
-        self.status.left_out_total += left_out + unpublished
-        return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now), (), connections, demands))
+        sequence, members = self._sequence, self.status.members
+        connections, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)
+        demands, unpublished = self._demands.chosen(sequence, MAX_MESSAGE_BYTES // 8)
+        uses, waiting = yield from self._own.chosen(members, sequence, clock(), last=last)
+        self.status.left_out_total += left_out + unpublished + waiting
+        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands))
 
-    def _count(self, now: float) -> None:
-        """Count the use of each account since the last call."""
-        quiet = self.quiet
-        for entity, account in chain.from_iterable(each.changed() for each in self._shared):
-            total = account.total()
-            delta, account.shared_total = total - account.shared_total, total
-            if account.capacity() == 0.0:
-                continue
-            own = self._own.get(entity)
-            if own is None:
-                own = self._own[entity] = OwnUse(account, DecayingUse(0, now), now, name_length(entity[1]))
-            elif now - own.flow.at > quiet:
-                own.began = now
-            own.account = account
-            own.count += delta
-            own.flow.total = max(own.flow.total, own.count)
-            own.flow.add(max(delta, 0), now, quiet)
+    def _count(self, clock: Callable[[], float]) -> Steps[None]:
+        return self._own.count(chain.from_iterable(each.changed() for each in self._shared), self.quiet, clock)
 
-    def _settle(self, now: float, *, hold: bool) -> None:
+    def _settle(self, clock: Callable[[], float], *, hold: bool) -> Steps[None]:
+        now = clock()
         members, reachable = self.status.members, self.status.reachable
         quiet, then = self.quiet, self._as_of(now)
         stalled = then < now
@@ -262,7 +267,11 @@ class Member:
         changed = (members, reachable) != self._settled_for
         self._settled_for = (members, reachable)
         everyone = chain.from_iterable(each.accounts() for each in self._shared)
-        for entity, account in everyone if changed else self._busy(now):
+        for number, (entity, account) in enumerate(list(everyone) if changed else (yield from self._busy(now)), 1):
+            if number % PIECE == 0:
+                yield
+                now = clock()
+                then = then if stalled else now
             meter = account.shared_meter()
             if meter is None:
                 continue
@@ -274,19 +283,19 @@ class Member:
             else:
                 meter.settle(1.0, 0.0, now, confirm=True)  # peers may have used the presumed amounts without a message
 
-    def _busy(self, now: float) -> Iterable[tuple[UsageKey, UsageAccount]]:
+    def _busy(self, now: float) -> Steps[list[tuple[UsageKey, UsageAccount]]]:
         """The accounts with recent use here or at a peer, because only their shares may have changed."""
         oldest = now - 3 * self.quiet
-        seen = set()
-        for entity, own in self._own.items():
-            if own.flow.at >= oldest:
-                seen.add(entity)
-                yield entity, own.account
-        for entity, flows in self._active.items():
-            if entity not in seen and any(flow.at >= oldest for flow in flows.values()):
+        found = self._own.since(oldest)
+        for number, (entity, flows) in enumerate(list(self._active.items()), 1):
+            own = self._own.get(entity)
+            if (own is None or own.flow.at < oldest) and any(flow.at >= oldest for flow in flows.values()):
                 account = self._peer_account(entity, now)
                 if account is not None:
-                    yield entity, account
+                    found.append((entity, account))
+            if number % PIECE == 0:
+                yield
+        return found
 
     def _as_of(self, now: float) -> float:
         """The time to which the state of the peers refers. It stands still without messages, as in a leader election."""
@@ -310,22 +319,6 @@ class Member:
         by_use = used / (used + theirs) if used + theirs > 0.0 else 1.0
         return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
 
-    def _chosen(self, now: float) -> tuple[EntityUse, ...]:
-        """The uses to publish: large uses at once, small uses after `QUIET_INTERVALS`, the most urgent first."""
-        waiting = waiting_uses(self._own, self.status.members, self._sequence)
-        chosen = []
-        self._in_flight = []
-        room = MAX_MESSAGE_BYTES // 2
-        for (kind, name), own in waiting[: most_rows(self.status.members)]:
-            room -= _ROW_BYTES + 6 * own.characters
-            if room < 0:
-                break
-            self._in_flight.append((own, own.published, own.settled))
-            own.published, own.settled = own.flow.total, self._sequence
-            chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
-        self.status.left_out_total += len(waiting) - len(chosen)
-        return tuple(chosen)
-
     # A restored balance contains use of peers. With the saved totals, this member does not charge that use again.
 
     def peers(self) -> list[str]:
@@ -346,7 +339,7 @@ class Member:
         """
         if saved.identity == self.identity or (saved.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
             return
-        peer = self._peers.setdefault(saved.identity, Peer(saved.sequence, heard, alive=True))
+        peer = self._peers.setdefault(saved.identity, Peer(saved.sequence, heard, now, alive=True))
         peer.sequence = max(peer.sequence, saved.sequence)
         for entity, total in saved.totals.items():
             if entity not in peer.flows and self._flows < MAX_FLOWS:
@@ -354,8 +347,8 @@ class Member:
                 flow = peer.flows[entity] = DecayingUse(total, heard, missed=now - heard > self.expiry)
                 self._active.setdefault(entity, {})[saved.identity] = flow
 
-    def _expire(self, now: float) -> None:
-        forget = max(FORGET_SECONDS, self.expiry)
+    def _expire(self, now: float) -> Steps[None]:
+        forget = self._forget_after
         if self._peers:
             for identity in [identity for identity, peer in self._peers.items() if now - peer.heard > forget]:
                 self._forget(identity)
@@ -368,19 +361,25 @@ class Member:
             self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in self._peers.values())
         if now - self._swept >= SWEEP_SECONDS:
             self._swept = now
-            self._sweep(now - forget)
+            # Own totals are kept longer than peers keep them: a peer would take one that begins anew for an old one.
+            yield from self._own.sweep(now - 2.0 * forget - SWEEP_SECONDS)
+            yield from self._sweep(now - forget)
 
-    def _sweep(self, before: float) -> None:
-        for entity, own in list(self._own.items()):
-            if own.flow.at < before and own.flow.total == own.published:
-                del self._own[entity]
-        for entity, flows in list(self._active.items()):
+    def _sweep(self, before: float) -> Steps[None]:
+        for number, entity in enumerate(list(self._active), 1):
+            flows = self._active.get(entity, {})  # none if its peers have left meanwhile
             for identity in [identity for identity, flow in flows.items() if flow.at < before]:
-                del flows[identity]
                 del self._peers[identity].flows[entity]
-                self._flows -= 1
-            if not flows:
-                del self._active[entity]
+                self._remove(entity, identity)
+            if number % PIECE == 0:
+                yield
+
+    def _remove(self, entity: UsageKey, identity: str) -> None:
+        flows = self._active[entity]
+        del flows[identity]
+        self._flows -= 1
+        if not flows:
+            del self._active[entity]
 
     def _forget(self, identity: str) -> None:
         peer = self._peers.pop(identity, None)
@@ -388,13 +387,8 @@ class Member:
             return
         self._connections.forget(identity)
         self._demands.forget(identity)
-        self._flows -= len(peer.flows)
         for entity in peer.flows:
-            flows = self._active[entity]
-            del flows[identity]
-            if not flows:
-                del self._active[entity]
+            self._remove(entity, identity)
 
 
 _FOREVER = 1e9
-_ROW_BYTES = 100

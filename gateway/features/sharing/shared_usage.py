@@ -1,12 +1,12 @@
 """Usage that gateways share: the accounts of a gateway, and the uses that a member remembers, of its own and of its peers."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp
 from typing import Protocol
 
-from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse
+from gateway.features.sharing.use_message import MAX_ENTITIES, EntityUse
 from gateway.quotas.entity import Tags
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
@@ -69,10 +69,14 @@ class DecayingUse:
 
 @dataclass(slots=True)
 class Peer:
-    """Another member. It is alive after its second message; until then, `uses` has its first message."""
+    """Another member. It is alive after its second message; until then, `uses` has its first message.
+
+    All of its messages since `complete` have been heard.
+    """
 
     sequence: int
     heard: float
+    complete: float
     alive: bool = False
     uses: dict[UsageKey, EntityUse] = field(default_factory=dict)
     flows: dict[UsageKey, DecayingUse] = field(default_factory=dict)
@@ -103,22 +107,6 @@ class SharingStatus:
     reachable: bool = False
     left_out_total: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-
-
-def waiting_uses(own_uses: Mapping[UsageKey, OwnUse], members: int, sequence: int) -> list[tuple[UsageKey, OwnUse]]:
-    """The uses to publish: large uses at once, small uses after `QUIET_INTERVALS`, the most urgent first."""
-    waiting = []
-    for entity, own in own_uses.items():
-        unpublished = own.flow.total - own.published
-        capacity = own.account.capacity()
-        if unpublished == 0 or capacity == 0.0 or own.characters > MAX_NAME:
-            own.settled = sequence
-            continue
-        urgency = unpublished * members / capacity
-        if urgency >= SMALL or sequence - own.settled >= QUIET_INTERVALS:
-            waiting.append((urgency, entity, own))
-    waiting.sort(key=lambda item: -item[0])
-    return [(entity, own) for _, entity, own in waiting]
 
 
 def most_rows(members: int) -> int:

@@ -33,6 +33,18 @@ class Reader:
         self.engine = QuotaEngine(QuotaSettings(quotas=(quota,), window=WINDOW), clock.monotonic(), shared=True)
         self.sharing = Sharing(SharingConfig(), ClusterMetadata(list).connect, self.engine)
 
+    async def __aenter__(self) -> "Reader":
+        self._delivering = asyncio.create_task(self.sharing._deliver())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._delivering.cancel()
+
+    async def fetch_ends(self) -> None:
+        """Let the event loop turn until the member has all records."""
+        while self.sharing._latest or self.sharing._due:  # noqa: ASYNC110 -- some turns of the event loop
+            await asyncio.sleep(0)
+
     @property
     def bucket(self) -> Bucket:
         return self.engine.acquire("produce", "alice", "any", clock.monotonic())
@@ -49,56 +61,56 @@ class Reader:
 
 
 async def test_last_record_of_a_backlog_counts() -> None:
-    reader = Reader()
-    reader.read(1, 1_000_000)
-    await asyncio.sleep(0)
-    for sequence in range(2, 50):
-        reader.read(sequence, sequence * 1_000_000)
-    await asyncio.sleep(0)
-    assert reader.used() <= CAPACITY, "old use leaves no debt"
-    assert reader.sharing.report().skipped == {}
+    async with Reader() as reader:
+        reader.read(1, 1_000_000)
+        await reader.fetch_ends()
+        for sequence in range(2, 50):
+            reader.read(sequence, sequence * 1_000_000)
+        await reader.fetch_ends()
+        assert reader.used() <= CAPACITY, "old use leaves no debt"
+        assert reader.sharing.report().skipped == {}
 
 
 async def test_member_that_left_before_the_start_counts_nothing() -> None:
-    reader = Reader()
-    before = reader.used()
-    for sequence in (1, 2, 3):
-        reader.read(sequence, sequence * 1_000_000)
-    await asyncio.sleep(0)
-    assert reader.used() == pytest.approx(before, abs=LIMIT)
+    async with Reader() as reader:
+        before = reader.used()
+        for sequence in (1, 2, 3):
+            reader.read(sequence, sequence * 1_000_000)
+        await reader.fetch_ends()
+        assert reader.used() == pytest.approx(before, abs=LIMIT)
 
 
 async def test_entity_of_an_earlier_record_of_a_fetch_counts() -> None:
-    reader = Reader()
-    reader.read(1, 0)
-    reader.read(2, 0)
-    await asyncio.sleep(0)
-    before = reader.used()
-    reader.read(3, 5_000_000)
-    reader.sharing.on_record(OTHER, encode(UseMessage(4, (EntityUse("produce", Tags("bob", None), 1, 1),))))
-    await asyncio.sleep(0)
-    assert reader.used() - before > 4_500_000
+    async with Reader() as reader:
+        reader.read(1, 0)
+        reader.read(2, 0)
+        await reader.fetch_ends()
+        before = reader.used()
+        reader.read(3, 5_000_000)
+        reader.sharing.on_record(OTHER, encode(UseMessage(4, (EntityUse("produce", Tags("bob", None), 1, 1),))))
+        await reader.fetch_ends()
+        assert reader.used() - before > 4_500_000
 
 
 async def test_last_record_counts_before_tombstone() -> None:
-    reader = Reader()
-    for sequence in (1, 2):
-        reader.read(sequence, 1_000_000)
-        await asyncio.sleep(0)
-    before = reader.used()
-    reader.read(3, 4_000_000)
-    reader.sharing.on_record(OTHER, None)
-    await asyncio.sleep(0)
-    assert reader.used() - before > 2_500_000
-    assert reader.sharing.report().entities == 0
+    async with Reader() as reader:
+        for sequence in (1, 2):
+            reader.read(sequence, 1_000_000)
+            await reader.fetch_ends()
+        before = reader.used()
+        reader.read(3, 4_000_000)
+        reader.sharing.on_record(OTHER, None)
+        await reader.fetch_ends()
+        assert reader.used() - before > 2_500_000
+        assert reader.sharing.report().entities == 0
 
 
 async def test_topic_of_foreign_keys_takes_no_memory() -> None:
-    reader = Reader()
-    for number in range(3 * MAX_MEMBERS):
-        reader.sharing.on_record(str(number).encode(), b"{}")
-    await asyncio.sleep(0)
-    assert reader.sharing.report().skipped["bad_key"] == 3 * MAX_MEMBERS
+    async with Reader() as reader:
+        for number in range(3 * MAX_MEMBERS):
+            reader.sharing.on_record(str(number).encode(), b"{}")
+        await reader.fetch_ends()
+        assert reader.sharing.report().skipped["bad_key"] == 3 * MAX_MEMBERS
 
 
 @pytest.mark.parametrize("broken", ["publish", "run"])

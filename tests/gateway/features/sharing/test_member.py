@@ -2,7 +2,9 @@
 
 import pytest
 
-from gateway.features.sharing.member import FORGET_SECONDS, MIN_EXPIRY_SECONDS, Member
+from gateway.features.sharing.feature import TIMELY_RECORDS
+from gateway.features.sharing.member import FORGET_SECONDS, LAST_RECORDS, MIN_EXPIRY_SECONDS, SWEEP_SECONDS, Member
+from gateway.features.sharing.own_uses import PIECE
 from gateway.features.sharing.shared_usage import reading_pause
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
@@ -441,11 +443,83 @@ def test_unused_entities_are_forgotten() -> None:
     fleet = begun(2)
     fleet.use(0, 500)
     fleet.run(1.0)
-    fleet.run(FORGET_SECONDS + 30.0)
+    fleet.run(FORGET_SECONDS + 2 * SWEEP_SECONDS)
+    assert [member.tracked for member in fleet.members.values()] == [1, 0], "the totals of peers are forgotten first"
+    fleet.run(FORGET_SECONDS + SWEEP_SECONDS)
     assert [member.tracked for member in fleet.members.values()] == [0, 0]
     fleet.use(0, 500)
     settled(fleet)
     assert round(fleet.tokens(1)) == 10_000, "500 were used and refilled"
+
+
+@pytest.mark.parametrize("silence", [30.0, 62.0, 64.0, 68.0, 72.0, 120.0, 128.0, 136.0, 144.0])
+def test_burst_after_any_silence_counts_at_peers(silence: float) -> None:
+    fleet = begun(2)
+    fleet.run(FORGET_SECONDS + SWEEP_SECONDS)
+    for _ in range(2):
+        fleet.use(0, 20_000)
+        fleet.run(silence)
+    fleet.use(0, 20_000)
+    settled(fleet)
+    assert -10_000 <= fleet.tokens(1) <= -8_000
+
+
+def test_entity_that_lost_its_quota_is_forgotten() -> None:
+    fleet = begun(1)
+    fleet.use(0, 1)
+    fleet.members[0].step(fleet.now, publish=False)
+    fleet.engines[0].apply(QuotaSettings(), fleet.now)
+    fleet.run(2 * FORGET_SECONDS + 3 * SWEEP_SECONDS)
+    assert fleet.members[0].tracked == 0
+
+
+def many_users(fleet: Fleet, count: int, amount: int) -> None:
+    each = EntityQuota(ClientQuotaEntity(user=DEFAULT), {"producer_byte_rate": LIMIT})
+    fleet.engines[0].apply(QuotaSettings(quotas=(each,)), fleet.now)
+    for number in range(count):
+        fleet.engines[0].acquire("produce", f"user-{number}", "", fleet.now).charge(amount, fleet.now)
+
+
+def test_last_messages_have_all_use() -> None:
+    fleet = begun(1)
+    many_users(fleet, 2 * MAX_ENTITIES + 1, 1)
+    *uses, (_, tombstone) = fleet.members[0].final_records(fleet.now)
+    assert [len(parse(value or b"").entities) for _, value in uses] == [MAX_ENTITIES, MAX_ENTITIES, 1]
+    assert tombstone is None
+
+
+def test_last_messages_are_no_backlog_to_peers() -> None:
+    fleet = begun(1)
+    many_users(fleet, 10 * MAX_ENTITIES, 1)
+    assert len(fleet.members[0].final_records(fleet.now)) == LAST_RECORDS + 1 <= TIMELY_RECORDS
+
+
+def test_steps_may_mix_with_charges_and_messages() -> None:
+    """As if the event loop served clients, and read the topic, after each step."""
+    fleet = begun(2)
+    fleet.engines[0].apply(QuotaSettings(QUOTAS), fleet.now)
+    names = [f"client-{number}" for number in range(5 * PIECE)]
+    sender, receiver = fleet.engines[0], fleet.members[1]
+    buckets = [sender.acquire("produce", "user", name, fleet.now) for name in names]
+    peer = [fleet.engines[1].acquire("produce", "user", name, fleet.now) for name in names]
+    for _ in range(20):
+        fleet.now += INTERVAL
+        steps = fleet.members[0].steps(lambda: fleet.now, publish=True)
+        while True:
+            for bucket in buckets:
+                bucket.charge(1, fleet.now)
+            fleet.members[0].receive(*fleet.log[-1], fleet.now)
+            fleet.now += 0.001
+            try:
+                next(steps)
+            except StopIteration as end:
+                for record in end.value:
+                    receiver.receive(*record, fleet.now)
+                    fleet.members[0].receive(*record, fleet.now)
+                break
+    for record in fleet.members[0].final_records(fleet.now):
+        receiver.receive(*record, fleet.now)
+    assert [bucket.others_total for bucket in peer] == [bucket.amount_total for bucket in buckets]
 
 
 def test_message_is_bounded_and_rest_follows() -> None:

@@ -1,0 +1,107 @@
+"""The use through this gateway: counted from its accounts, and chosen for its messages."""
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Final
+
+from gateway.features.sharing.shared_usage import QUIET_INTERVALS, SMALL, DecayingUse, OwnUse, most_rows
+from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, name_length
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.steps import Steps
+
+PIECE: Final = 32
+"""The entities of one step: some 0.1 ms of work."""
+
+_ROW_BYTES: Final = 100
+
+
+class OwnUses:
+    """The uses by entity. Between the steps of one call, other calls may come."""
+
+    def __init__(self) -> None:
+        self._uses: dict[UsageKey, OwnUse] = {}
+        # The entities of the last message, with their `published` and `settled` before the message.
+        self._in_flight: list[tuple[OwnUse, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    def get(self, entity: UsageKey) -> OwnUse | None:
+        return self._uses.get(entity)
+
+    def count(self, changed: Iterable[tuple[UsageKey, UsageAccount]], quiet: float, clock: Callable[[], float]) -> Steps[None]:
+        """Count the use of each account since the last call. Use is recent for `quiet` seconds."""
+        now = clock()
+        for number, (entity, account) in enumerate(list(changed), 1):
+            total = account.total()
+            delta, account.shared_total = total - account.shared_total, total
+            if account.capacity() != 0.0:
+                self._add(entity, account, delta, quiet, now)
+            if number % PIECE == 0:
+                yield
+                now = clock()
+
+    def _add(self, entity: UsageKey, account: UsageAccount, delta: int, quiet: float, now: float) -> None:
+        own = self._uses.get(entity)
+        if own is None:
+            own = self._uses[entity] = OwnUse(account, DecayingUse(0, now), now, name_length(entity[1]))
+        elif now - own.flow.at > quiet:
+            own.began = now
+        own.account = account
+        own.count += delta
+        own.flow.total = max(own.flow.total, own.count)
+        own.flow.add(max(delta, 0), now, quiet)
+
+    def since(self, oldest: float) -> list[tuple[UsageKey, UsageAccount]]:
+        """The accounts that were used since `oldest`."""
+        return [(entity, own.account) for entity, own in self._uses.items() if own.flow.at >= oldest]
+
+    def chosen(
+        self, members: int, sequence: int, now: float, *, last: bool = False
+    ) -> Steps[tuple[tuple[EntityUse, ...], int]]:
+        """The uses to publish in the message `sequence`, and how many are left out.
+
+        Large uses are published at once, small uses after `QUIET_INTERVALS`, the most urgent first. `last`: the gateway stops.
+        """
+        waiting = yield from self._waiting(members, sequence, 0.0 if last else SMALL)
+        chosen: list[EntityUse] = []
+        self._in_flight = []
+        room = MAX_MESSAGE_BYTES // 2
+        for (kind, name), own in waiting[: MAX_ENTITIES if last else most_rows(members)]:
+            room -= _ROW_BYTES + 6 * own.characters
+            if room < 0:
+                break
+            self._in_flight.append((own, own.published, own.settled))
+            own.published, own.settled = own.flow.total, sequence
+            chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
+        return tuple(chosen), len(waiting) - len(chosen)
+
+    def _waiting(self, members: int, sequence: int, least: float) -> Steps[list[tuple[UsageKey, OwnUse]]]:
+        waiting = []
+        for number, (entity, own) in enumerate(list(self._uses.items()), 1):
+            unpublished = own.flow.total - own.published
+            capacity = own.account.capacity()
+            if unpublished == 0 or capacity == 0.0 or own.characters > MAX_NAME:
+                own.settled = sequence
+            else:
+                urgency = unpublished * members / capacity
+                if urgency >= least or sequence - own.settled >= QUIET_INTERVALS:
+                    waiting.append((urgency, entity, own))
+            if number % PIECE == 0:
+                yield
+        waiting.sort(key=itemgetter(0), reverse=True)
+        return [(entity, own) for _, entity, own in waiting]
+
+    def not_published(self) -> None:
+        """The last message has failed: the next message repeats its use."""
+        for own, published, settled in self._in_flight:
+            own.published, own.settled = published, settled
+        self._in_flight = []
+
+    def sweep(self, before: float) -> Steps[None]:
+        """Forget entities whose last use is older than `before`, and published or without a quota by now."""
+        for number, (entity, own) in enumerate(list(self._uses.items()), 1):
+            if own.flow.at < before and (own.flow.total == own.published or own.account.capacity() == 0.0):
+                self._uses.pop(entity, None)
+            if number % PIECE == 0:
+                yield
