@@ -6,7 +6,7 @@ One message at a time is in flight. If a message takes longer than an interval, 
 import asyncio
 import logging
 import secrets
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway import clock
@@ -17,7 +17,8 @@ from gateway.cluster.record_batches import Record
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.feature import Feature
 from gateway.features.sharing.config import SharingConfig
-from gateway.features.sharing.member import MAX_MEMBERS, Member
+from gateway.features.sharing.known_peers import MAX_MEMBERS
+from gateway.features.sharing.member import TIMELY_RECORDS, Member
 from gateway.features.sharing.metrics import METRICS, SharingReport
 from gateway.features.sharing.peer_counts import SharedCounts
 from gateway.features.sharing.shared_usage import SharedUsage, reading_pause
@@ -39,9 +40,6 @@ TOPIC_CONFIGS = {
 }
 
 _ID_BYTES = 8
-
-TIMELY_RECORDS = 4
-"""A member whose records of one fetch are more than these has a backlog."""
 
 _log = logging.getLogger("weir.sharing")
 
@@ -68,7 +66,7 @@ class Sharing(Feature[SharingConfig | None]):
             identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared, counts=counts
         )
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
-        self._latest: dict[bytes | None, deque[bytes | None]] = defaultdict(lambda: deque(maxlen=TIMELY_RECORDS + 1))
+        self._latest: dict[bytes | None, deque[bytes | None]] = {}
         self._due: deque[tuple[bytes | None, bytes | None]] = deque()
         self._arrived = asyncio.Event()
         self._backlog = True  # the topic has records of members that have left long ago
@@ -104,6 +102,8 @@ class Sharing(Feature[SharingConfig | None]):
         self._leaving = True
         try:
             async with asyncio.timeout(LEAVE_SECONDS), self._writing:
+                if self._outgoing:
+                    self._member.not_published()
                 await self._log.publish(self._member.final_records(clock.monotonic()))
         except (ClusterError, TimeoutError) as error:
             _log.warning("the last message to the other gateways can't be published: %s", error or "the topic does not answer")
@@ -139,10 +139,12 @@ class Sharing(Feature[SharingConfig | None]):
     def on_record(self, key: bytes | None, value: bytes | None) -> None:
         """Keep the last records of each member until a fetch or a backlog is read.
 
-        Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely records: a full message
-        leaves out entities, and the next message has them.
+        Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely records: a message has
+        only the entities with new use.
         """
         self._arrived.set()
+        if key not in self._latest:
+            self._latest[key] = deque(maxlen=self._member.timely_records(key, clock.monotonic()) + 1)
         self._latest[key].append(value)
         if len(self._latest) > MAX_MEMBERS:  # another program writes to the topic
             at_once(self._delivered())
@@ -161,7 +163,8 @@ class Sharing(Feature[SharingConfig | None]):
     def _delivered(self) -> Steps[None]:
         for key, records in self._latest.items():
             kept = list(records)
-            if self._backlog or len(kept) > TIMELY_RECORDS:
+            known = self._member.timely_records(key, clock.monotonic()) > TIMELY_RECORDS
+            if len(kept) == records.maxlen or (self._backlog and not known):
                 kept = kept[-2:] if kept[-1] is None else kept[-1:]  # a last message, and then the tombstone
             self._due.extend((key, record) for record in kept)
         self._latest.clear()

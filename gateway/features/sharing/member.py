@@ -5,12 +5,15 @@ Members compare no clocks: counts are cumulative, and messages have sequence num
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from math import ceil
 
 from gateway.cluster.client import BadRecordError
-from gateway.features.sharing.own_uses import PIECE, OwnUses
+from gateway.features.sharing.known_peers import KnownPeers
+from gateway.features.sharing.own_uses import OwnUses
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
+    PIECE,
     QUIET_INTERVALS,
     DecayingUse,
     Peer,
@@ -34,10 +37,6 @@ from gateway.steps import Steps, at_once
 Record = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
 
-MAX_MEMBERS = 2_000
-MAX_FLOWS = 200_000
-"""The maximum number of remembered totals: one for each entity at each peer."""
-
 CROWD = 100
 """With more members, each member publishes less often, so that the traffic does not grow."""
 
@@ -50,6 +49,9 @@ FORGET_SECONDS = 60.0
 """A silent member is remembered for at least this time, longer than a quota window, so that no use is counted twice."""
 
 SWEEP_SECONDS = 10.0
+
+TIMELY_RECORDS = 4
+"""More records of an unknown member in one fetch are a backlog."""
 
 LAST_RECORDS = 3
 """The messages of a member that stops. With the tombstone, peers do not take so few for a backlog."""
@@ -91,10 +93,8 @@ class Member:
         self._swept = now
         self._settled_for = (1, False)
         self._own_message_at = float("-inf")
-        self._peers: dict[str, Peer] = {}
+        self._peers = KnownPeers()
         self._own = OwnUses()
-        self._active: dict[UsageKey, dict[str, DecayingUse]] = {}
-        self._flows = 0
         self._connections = PeerCounts(counts)
         self._demands = PeerDemands()
 
@@ -112,7 +112,7 @@ class Member:
     @property
     def tracked(self) -> int:
         """The number of entities with remembered use, here and at peers."""
-        return len(self._own) + self._flows
+        return len(self._own) + self._peers.flows
 
     @property
     def expiry(self) -> float:
@@ -127,6 +127,13 @@ class Member:
     def quiet(self) -> float:
         """Seconds after which use is no longer recent."""
         return QUIET_INTERVALS * self.interval
+
+    def timely_records(self, key: bytes | None, now: float) -> int:
+        """The records of a member in one fetch that are no backlog: all that a living peer sends before it expires."""
+        peer = None if key is None else self._peers.by_identity.get(key.decode(errors="replace"))
+        if peer is None or not peer.alive or now - peer.heard > self.expiry:
+            return TIMELY_RECORDS
+        return max(TIMELY_RECORDS, ceil(self.expiry / self.interval)) + 1
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> None:
         """Handle a record of the topic. Unusable records are counted by reason."""
@@ -148,14 +155,14 @@ class Member:
         if identity == self.identity:
             self._own_message_at = now
             return
-        peer = self._peers.get(identity)
+        peer = self._peers.by_identity.get(identity)
         if peer is None:
-            if len(self._peers) >= MAX_MEMBERS:
+            if self._peers.full:
                 self.status.skipped["too_many_members"] += 1
                 return
             # The member may have left long ago. Its use counts after a second message.
             uses = {(use.kind, use.name): use for use in message.entities}
-            self._peers[identity] = Peer(message.sequence, now, now, uses=uses)
+            self._peers.by_identity[identity] = Peer(message.sequence, now, now, uses=uses)
             return
         if message.sequence <= peer.sequence:
             self.status.skipped["repeated"] += 1
@@ -184,12 +191,10 @@ class Member:
             flow = peer.flows.get(entity)
             first = flow is None
             if flow is None:
-                if self._flows >= MAX_FLOWS:
+                flow = DecayingUse(0, now)
+                if not self._peers.add_flow(identity, entity, flow):
                     self.status.skipped["too_many_entities"] += 1
                     continue
-                self._flows += 1
-                flow = peer.flows[entity] = DecayingUse(0, now)
-                self._active.setdefault(entity, {})[identity] = flow
             delta = use.total - flow.total
             older = first and use.total > use.recent  # all of it is, or this gateway has forgotten a total since then
             history = resumed or flow.missed or (older and now - peer.complete <= self._forget_after)
@@ -277,7 +282,7 @@ class Member:
                 continue
             if reachable:
                 share = self._share(entity, now, then, quiet, newest=meter.exact)
-                meter.settle(share, horizon, now, used=entity in self._active, hold=hold or stalled)
+                meter.settle(share, horizon, now, used=entity in self._peers.active, hold=hold or stalled)
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
@@ -287,7 +292,7 @@ class Member:
         """The accounts with recent use here or at a peer, because only their shares may have changed."""
         oldest = now - 3 * self.quiet
         found = self._own.since(oldest)
-        for number, (entity, flows) in enumerate(list(self._active.items()), 1):
+        for number, (entity, flows) in enumerate(list(self._peers.active.items()), 1):
             own = self._own.get(entity)
             if (own is None or own.flow.at < oldest) and any(flow.at >= oldest for flow in flows.values()):
                 account = self._peer_account(entity, now)
@@ -308,7 +313,7 @@ class Member:
         `then` is as for `_as_of`. Before its use is known, the quota is divided by the number of members, because every member
         may begin to use it. Use counts as known after some intervals: some peers that begin together are heard later.
         """
-        flows = self._active.get(entity)
+        flows = self._peers.active.get(entity)
         others = [] if flows is None else [flow.recent(then, quiet) for flow in flows.values() if then - flow.at <= quiet]
         own = self._own.get(entity)
         if own is None or now - own.flow.at > quiet or now - own.began < HORIZON_INTERVALS * self.interval:
@@ -323,72 +328,43 @@ class Member:
 
     def peers(self) -> list[str]:
         """The identities of peers with more than one message."""
-        return [identity for identity, peer in self._peers.items() if peer.alive]
+        return self._peers.living()
 
     def totals_of(self, identity: str) -> PeerTotals | None:
         """Returns None for a peer that has left."""
-        peer = self._peers.get(identity)
-        if peer is None or not peer.alive:
-            return None
-        return PeerTotals(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
+        return self._peers.totals_of(identity)
 
     def restore_peer(self, saved: PeerTotals, heard: float, now: float) -> None:
         """Continue from the saved totals of a peer that sent its last message at `heard` or before.
 
         After a short gap, all use since then counts; after a long gap, only recent use.
         """
-        if saved.identity == self.identity or (saved.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
-            return
-        peer = self._peers.setdefault(saved.identity, Peer(saved.sequence, heard, now, alive=True))
-        peer.sequence = max(peer.sequence, saved.sequence)
-        for entity, total in saved.totals.items():
-            if entity not in peer.flows and self._flows < MAX_FLOWS:
-                self._flows += 1
-                flow = peer.flows[entity] = DecayingUse(total, heard, missed=now - heard > self.expiry)
-                self._active.setdefault(entity, {})[saved.identity] = flow
+        if saved.identity != self.identity:
+            self._peers.restore(saved, heard, now, self.expiry)
 
     def _expire(self, now: float) -> Steps[None]:
         forget = self._forget_after
-        if self._peers:
-            for identity in [identity for identity, peer in self._peers.items() if now - peer.heard > forget]:
+        peers = self._peers.by_identity
+        if peers:
+            for identity in [identity for identity, peer in peers.items() if now - peer.heard > forget]:
                 self._forget(identity)
-            for identity, peer in self._peers.items():
+            for identity, peer in peers.items():
                 if now - peer.heard > self.expiry:
                     self._connections.forget(identity)
                     self._demands.forget(identity)
         if now - self._own_message_at <= self.expiry or self._own_message_at == float("-inf"):
             expiry, then = self.expiry, self._as_of(now)
-            self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in self._peers.values())
+            self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in peers.values())
         if now - self._swept >= SWEEP_SECONDS:
             self._swept = now
             # Own totals are kept longer than peers keep them: a peer would take one that begins anew for an old one.
             yield from self._own.sweep(now - 2.0 * forget - SWEEP_SECONDS)
-            yield from self._sweep(now - forget)
-
-    def _sweep(self, before: float) -> Steps[None]:
-        for number, entity in enumerate(list(self._active), 1):
-            flows = self._active.get(entity, {})  # none if its peers have left meanwhile
-            for identity in [identity for identity, flow in flows.items() if flow.at < before]:
-                del self._peers[identity].flows[entity]
-                self._remove(entity, identity)
-            if number % PIECE == 0:
-                yield
-
-    def _remove(self, entity: UsageKey, identity: str) -> None:
-        flows = self._active[entity]
-        del flows[identity]
-        self._flows -= 1
-        if not flows:
-            del self._active[entity]
+            yield from self._peers.sweep(now - forget)
 
     def _forget(self, identity: str) -> None:
-        peer = self._peers.pop(identity, None)
-        if peer is None:
-            return
-        self._connections.forget(identity)
-        self._demands.forget(identity)
-        for entity in peer.flows:
-            self._remove(entity, identity)
+        if self._peers.forget(identity):
+            self._connections.forget(identity)
+            self._demands.forget(identity)
 
 
 _FOREVER = 1e9

@@ -4,13 +4,10 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Final
 
-from gateway.features.sharing.shared_usage import QUIET_INTERVALS, SMALL, DecayingUse, OwnUse, most_rows
+from gateway.features.sharing.shared_usage import PIECE, QUIET_INTERVALS, SMALL, DecayingUse, OwnUse, most_rows
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, name_length
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps
-
-PIECE: Final = 32
-"""The entities of one step: some 0.1 ms of work."""
 
 _ROW_BYTES: Final = 100
 

@@ -10,7 +10,8 @@ from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.feature import Sharing
-from gateway.features.sharing.member import MAX_MEMBERS
+from gateway.features.sharing.known_peers import MAX_MEMBERS
+from gateway.features.sharing.member import EXPIRY_INTERVALS
 from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -92,6 +93,21 @@ async def test_entity_of_an_earlier_record_of_a_fetch_counts() -> None:
         assert reader.used() - before > 4_500_000
 
 
+async def test_all_records_of_a_short_gap_count() -> None:
+    """As many as a peer sends before it expires, for example after an error of the reader, which takes a second."""
+    async with Reader() as reader:
+        for sequence in (1, 2):
+            reader.read(sequence, 0)
+            await reader.fetch_ends()
+        before = reader.used()
+        reader.read(3, 5_000_000)
+        for sequence in range(4, 4 + EXPIRY_INTERVALS):
+            use = EntityUse("produce", Tags("bob", None), sequence, sequence)
+            reader.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))))
+        await reader.fetch_ends()
+        assert reader.used() - before > 4_500_000
+
+
 async def test_last_record_counts_before_tombstone() -> None:
     async with Reader() as reader:
         for sequence in (1, 2):
@@ -150,3 +166,20 @@ async def test_unexpected_error_repeats_lost_use(broken: str, monkeypatch: pytes
         uses = (await published.get()).entities
     assert [use.total for use in uses] == [1_000]
     assert sum(restarts.values()) == 1
+
+
+async def test_stop_right_after_a_step_publishes_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader()
+    published: list[tuple[bytes, bytes | None]] = []
+
+    async def publish(records: list[tuple[bytes, bytes | None]]) -> None:
+        published.extend(records)
+
+    monkeypatch.setattr(reader.sharing._log, "publish", publish)
+    reader.bucket.charge(1_000, clock.monotonic())
+    await reader.sharing._step(clock.monotonic())
+    assert not published
+    await reader.sharing.stop()
+    (_, message), (_, tombstone) = published
+    assert [use.total for use in parse(message or b"").entities] == [1_000]
+    assert tombstone is None

@@ -2,10 +2,15 @@
 
 import pytest
 
-from gateway.features.sharing.feature import TIMELY_RECORDS
-from gateway.features.sharing.member import FORGET_SECONDS, LAST_RECORDS, MIN_EXPIRY_SECONDS, SWEEP_SECONDS, Member
-from gateway.features.sharing.own_uses import PIECE
-from gateway.features.sharing.shared_usage import reading_pause
+from gateway.features.sharing.member import (
+    FORGET_SECONDS,
+    LAST_RECORDS,
+    MIN_EXPIRY_SECONDS,
+    SWEEP_SECONDS,
+    TIMELY_RECORDS,
+    Member,
+)
+from gateway.features.sharing.shared_usage import PIECE, reading_pause
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.features.sharing.member import MAX_MEMBERS, Member
+from gateway.features.sharing.known_peers import MAX_MEMBERS
+from gateway.features.sharing.member import Member
 from gateway.quotas.recent_use import BucketUse, entity_uses, restore_entity
 from tests.gateway.features.sharing.test_member import INTERVAL, LAG, LIMIT, Fleet, begun, settled
 

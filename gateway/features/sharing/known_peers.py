@@ -1,0 +1,79 @@
+"""The peers that a member has heard, and the use of each entity at each of them."""
+
+from gateway.features.sharing.shared_usage import PIECE, DecayingUse, Peer
+from gateway.quotas.recent_use import PeerTotals
+from gateway.quotas.shared_meter import UsageKey
+from gateway.steps import Steps
+
+MAX_MEMBERS = 2_000
+MAX_FLOWS = 200_000
+"""The maximum number of remembered totals: one for each entity at each peer."""
+
+
+class KnownPeers:
+    """The peers by identity. `active` has the use of each entity by peer, `flows` the number of all of these."""
+
+    def __init__(self) -> None:
+        self.by_identity: dict[str, Peer] = {}
+        self.active: dict[UsageKey, dict[str, DecayingUse]] = {}
+        self.flows = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.by_identity) >= MAX_MEMBERS
+
+    def add_flow(self, identity: str, entity: UsageKey, flow: DecayingUse) -> bool:
+        """Remember the use of an entity that the peer has not used yet. False if there is no room."""
+        if self.flows >= MAX_FLOWS:
+            return False
+        self.flows += 1
+        self.by_identity[identity].flows[entity] = flow
+        self.active.setdefault(entity, {})[identity] = flow
+        return True
+
+    def sweep(self, before: float) -> Steps[None]:
+        """Forget the use that is older than `before`. Peers may leave between two steps."""
+        for number, entity in enumerate(list(self.active), 1):
+            flows = self.active.get(entity, {})
+            for identity in [identity for identity, flow in flows.items() if flow.at < before]:
+                del self.by_identity[identity].flows[entity]
+                self._remove(entity, identity)
+            if number % PIECE == 0:
+                yield
+
+    def forget(self, identity: str) -> bool:
+        """False if the peer is unknown."""
+        peer = self.by_identity.pop(identity, None)
+        if peer is None:
+            return False
+        for entity in peer.flows:
+            self._remove(entity, identity)
+        return True
+
+    def _remove(self, entity: UsageKey, identity: str) -> None:
+        flows = self.active[entity]
+        del flows[identity]
+        self.flows -= 1
+        if not flows:
+            del self.active[entity]
+
+    def living(self) -> list[str]:
+        """The identities of peers with more than one message."""
+        return [identity for identity, peer in self.by_identity.items() if peer.alive]
+
+    def totals_of(self, identity: str) -> PeerTotals | None:
+        """Returns None for a peer that has left."""
+        peer = self.by_identity.get(identity)
+        if peer is None or not peer.alive:
+            return None
+        return PeerTotals(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
+
+    def restore(self, saved: PeerTotals, heard: float, now: float, expiry: float) -> None:
+        """As `Member.restore_peer`, after whose `expiry` in seconds a gap is long."""
+        if self.full and saved.identity not in self.by_identity:
+            return
+        peer = self.by_identity.setdefault(saved.identity, Peer(saved.sequence, heard, now, alive=True))
+        peer.sequence = max(peer.sequence, saved.sequence)
+        for entity, total in saved.totals.items():
+            if entity not in peer.flows:
+                self.add_flow(saved.identity, entity, DecayingUse(total, heard, missed=now - heard > expiry))
