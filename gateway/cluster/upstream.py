@@ -32,7 +32,8 @@ FAILED_SECONDS = 30.0
 RESOLVED_SECONDS = 10.0
 """The time for which new connections use the IP address that a broker's name had."""
 
-_SHUTDOWN_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 86_400.0
+"""A session ends its broker's connection itself, perhaps long after its client has gone: requests with acks=0 still wait."""
 
 _OWN_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of this machine, which say nothing of the broker."""

@@ -10,9 +10,30 @@ from gateway.proxy.wire import Data
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
 
+CLOSE_SECONDS: Final = 5.0
+"""The time for the end of TLS with a broker whose client has gone."""
+
 # Reasons not to read the client's socket.
 BROKER_FULL: Final = 2
 CONNECTING: Final = 4
+
+
+def has_unsent(broker: asyncio.Transport, *, unanswered: bool) -> bool:
+    """True if bytes may still wait for the broker. `unanswered`: its last Produce had acks=0.
+
+    uvloop's TLS transport does not count the bytes that its socket's buffer holds, until its end.
+    """
+    return broker.get_write_buffer_size() > 0 or (unanswered and _is_tls(broker))
+
+
+def end_soon(broker: asyncio.Transport | None) -> None:
+    """Abort a connection that is closing and that nobody needs, if its broker does not end TLS in time."""
+    if broker is not None and _is_tls(broker):
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS, broker.abort)
+
+
+def _is_tls(broker: asyncio.Transport) -> bool:
+    return broker.get_extra_info("sslcontext") is not None
 
 
 class BrokerSession:

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from gateway.clock import monotonic
 from gateway.cluster.brokers import Address
-from gateway.proxy.broker_end import CONNECTING, WRITE_BUFFER_HIGH, BrokerSession, Dialing
+from gateway.proxy.broker_end import CONNECTING, WRITE_BUFFER_HIGH, BrokerSession, Dialing, end_soon, has_unsent
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
@@ -135,10 +135,11 @@ class Session(BrokerSession):
         self._core.close(monotonic())
         self._client = self._undecrypted = None
         self._close_idle_broker()
-        if not self._owed:
-            self._leave()
         if self._broker is None and self._dialing is None:
             self._let_go_of_core()
+        elif not self._owed:
+            self._leave()
+            end_soon(self._broker)
 
     def _close_idle_broker(self) -> None:
         """Close the broker's connection after the client's, once no answer of the broker's counts any more."""
@@ -151,9 +152,9 @@ class Session(BrokerSession):
 
         Such a session stays in `Sessions`: connection limits count it, a drain waits for it, and the idle limit ends it.
         """
-        if self._dialing is not None:
+        if self._broker is None:
             return self._requests.wants_no_answers
-        return self._broker is not None and (self._broker.get_write_buffer_size() > 0 or len(self._core.in_flight) > 0)
+        return len(self._core.in_flight) > 0 or has_unsent(self._broker, unanswered=self._requests.wants_no_answers)
 
     def _leave(self) -> None:
         slot, self._slot = self._slot, None
@@ -205,8 +206,8 @@ class Session(BrokerSession):
         self._close_idle_broker()
 
     def broker_lost(self, exc: Exception | None) -> None:
-        if self._dialing is not None and self._dialing.lose_attempt():
-            return
+        if self._broker is None and (self._dialing is None or self._dialing.lose_attempt()):
+            return  # the dialing goes on, or was cancelled in the turn in which the broker's handshake ended
         self._broker = None
         if self._client is None:
             if self._dialing is None:

@@ -72,15 +72,16 @@ class Plain:
 
 # The patterns of Kafka's `ScramMessages` and `OAuthBearerClientInitialResponse`, which accept no byte above 127. Other brokers
 # may also accept SCRAM's other channel binding flags (y, p); the flags do not affect the name.
-# Possessive, because a choice for each character of a name of 512 KiB takes a tenth of a second.
+# Possessive, because a choice for each character of a name of 512 KiB takes a tenth of a second. For the same reason, a token
+# has at most 100 extensions or pairs.
 _SASL_NAME: Final = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]++|=2C|=3D)++"
 _SCRAM_VALUE: Final = rb"[\x01-\x2b\x2d-\x7f]+"
 _SCRAM_FIRST: Final = re.compile(
     rb"(?:n|y|p=[A-Za-z0-9.-]+),(?:a=(?P<authzid>%(name)s))?,(?:m=%(value)s,)?n=(?P<name>%(name)s),r=[\x21-\x2b\x2d-\x7e]+"
-    rb"(?P<extensions>(?:,[A-Za-z]+=%(value)s)*)" % {b"name": _SASL_NAME, b"value": _SCRAM_VALUE}
+    rb"(?P<extensions>(?:,[A-Za-z]+=%(value)s){0,100})" % {b"name": _SASL_NAME, b"value": _SCRAM_VALUE}
 )
 _BEARER_FIRST: Final = re.compile(
-    rb"n,(?:a=(?P<authzid>%s))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]+\x01)*)\x01" % _SASL_NAME
+    rb"n,(?:a=(?P<authzid>%s))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]+\x01){0,100})\x01" % _SASL_NAME
 )
 _BEARER: Final = re.compile(rb"(?i:bearer) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 

@@ -185,6 +185,15 @@ def test_oauthbearer_reads_claims():
     assert bearer.claims == {("sub", "alice"), ("groups", "payments"), ("groups", "staff")}
 
 
+@pytest.mark.parametrize(("extensions", "name"), [(100, "alice"), (101, None)])
+@pytest.mark.parametrize("begin", ["n,,", "n,a=alice,"])
+def test_tokens_with_many_extensions_are_unreadable(begin, extensions, name):
+    scram, bearer, pairs = Scram(), OAuthBearer(), "a=b\1" * (extensions - 1)
+    scram.client_sends(f"{begin}n=alice,r=nonce{',a=b' * extensions}".encode())
+    bearer.client_sends(f"{begin}\1auth=Bearer {ALICE}\1{pairs}\1".encode())
+    assert (scram.name, bearer.name) == (name, name)
+
+
 @pytest.mark.parametrize("begin", ["n,", "n,a=alice"])
 @pytest.mark.parametrize(("length", "name"), [(0, "alice"), (1, None)])
 def test_oauthbearer_reads_claims_of_64_kib(begin, length, name):
