@@ -7,8 +7,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gateway import clock
 from gateway.admin.metrics.row import Row, Value, reasons
@@ -40,6 +41,9 @@ from gateway.quotas.shadows import ShadowEngine
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps
 from gateway.time_slices import in_slices
+
+_T = TypeVar("_T")
+_DatedUse = tuple[float, BucketUse | TopicSpent | PeerTotals | tuple[str | None, RecentUse]]
 
 _BATCH = 8
 """The buckets of a step."""
@@ -114,6 +118,7 @@ class RecentUsage(Feature[None]):
         self._file_has_lines = True
         self._write: asyncio.Future[None] | None = None
         self._failing = False
+        self._worked = 0.0  # seconds of CPU time that the last save took of the event loop
         self._task: BackgroundTask | None = None
 
     async def restore(self) -> None:
@@ -162,23 +167,22 @@ class RecentUsage(Feature[None]):
         await self.save()
 
     async def _run(self) -> None:
-        seconds = 0.0
         while True:
-            await asyncio.sleep(max(self._interval, seconds * _PAUSE_FACTOR))
-            began = clock.monotonic()
+            await asyncio.sleep(max(self._interval, self._worked * _PAUSE_FACTOR))
             await self.save()
-            seconds = clock.monotonic() - began
 
     async def save(self) -> None:
         """Save the present use. Without any use the file is written only if the last save had some."""
         if self._write is not None and not self._write.done():  # of a `run` that was cancelled
             await asyncio.wait([self._write])
-        lines = await in_slices(self._lines())
+        self._worked = 0.0
+        at, uses = await in_slices(self._measured(self._uses()))
+        lines = await in_slices(self._measured(self._lines(at, uses)))
         if not lines and not self._file_has_lines:
             return
         left_out = drop_excess(lines)
         # The thread only writes: a thread that makes text would contend for Python's lock.
-        self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, _now(), lines))
+        self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, at, lines))
         try:
             await asyncio.shield(self._write)
         except (OSError, ValueError) as error:
@@ -196,26 +200,62 @@ class RecentUsage(Feature[None]):
             _log.info("recent usage is saved again")
         self._failing = False
 
-    def _lines(self) -> Steps[list[str]]:
-        lines: list[str] = []
+    def _measured(self, steps: Steps[_T]) -> Steps[_T]:
+        """Add the CPU time of the steps to `_worked`, without the time between them."""
+        while True:
+            began = clock.busy()
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            finally:
+                self._worked += clock.busy() - began
+            yield
+
+    def _uses(self) -> Steps[tuple[Moment, list[_DatedUse]]]:
+        """All present use, each with its time (monotonic seconds), and the time after the last one."""
+        found: list[_DatedUse] = []
         for engine in (self._engine, *([] if self._shadows is None else [self._shadows])):
             buckets = list(engine.buckets())
             for start in range(0, len(buckets), _BATCH):
-                lines += map(entity_line, entity_uses(engine, buckets[start : start + _BATCH], clock.monotonic()))
+                now = clock.monotonic()
+                found += [(now, use) for use in entity_uses(engine, buckets[start : start + _BATCH], now)]
                 yield
-        lines += [listener_line(*each) for each in self._listeners.recent_uses(clock.monotonic()).items()]
         if self._topics is not None:
             accounts = list(self._topics.accounts())
             for start in range(0, len(accounts), _BATCH):
-                lines += map(topic_line, self._topics.recent_uses(accounts[start : start + _BATCH], clock.monotonic()))
+                now = clock.monotonic()
+                found += [(now, use) for use in self._topics.recent_uses(accounts[start : start + _BATCH], now)]
                 yield
+        now = clock.monotonic()
+        found += [(now, each) for each in self._listeners.recent_uses(now).items()]
         # Peers come after the buckets: use that a peer reports meanwhile is then lost instead of charged twice.
         for identity in () if self._peers is None else self._peers.peers():
             totals = None if self._peers is None else self._peers.totals_of(identity)
             if totals is not None:
-                for line in peer_lines(totals):
+                found.append((now, totals))
+                yield
+        return _now(), found
+
+    @staticmethod
+    def _lines(at: Moment, uses: Iterable[_DatedUse]) -> Steps[list[str]]:
+        """The lines of the file. All ages in them are as of `at`."""
+        lines: list[str] = []
+        for since, use in uses:
+            seconds = at.monotonic - since
+            if isinstance(use, BucketUse):
+                lines.append(entity_line(replace(use, use=use.use.aged(seconds))))
+            elif isinstance(use, TopicSpent):
+                lines.append(topic_line(use.aged(seconds)))
+            elif isinstance(use, PeerTotals):
+                for line in peer_lines(use):
                     lines.append(line)
                     yield
+            else:
+                listener, spent = use
+                lines.append(listener_line(listener, spent.aged(seconds)))
+            yield
         return lines
 
     def _failed(self, message: str) -> None:

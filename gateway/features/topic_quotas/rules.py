@@ -168,12 +168,14 @@ class TopicQuotas:
         self.take(TopicListing(topics, self.own))
 
     def take(self, listing: TopicListing) -> None:
-        """Take over the list of the cluster's topics. Forget deleted topics."""
+        """Take over the list of the cluster's topics. Forget topics that are missing in two lists and not used in between."""
         listed = self._listed = listing.listed
         self._young, self._seen = self._seen - listed, set()
         self._names = listing.names
-        for name in [name for name in self._uses if name not in listed and name not in self._young]:
-            self._forget(self._uses.pop(name))
+        unlisted = [(name, use) for name, use in self._uses.items() if name not in listed]
+        for name, use in unlisted:
+            if use.unused_while_unlisted():
+                self._forget(self._uses.pop(name))
         for topic_id in list(self._nameless):
             known = self._names.get(topic_id)
             if known is not None:

@@ -64,15 +64,24 @@ class AppendedBytes:
 class TopicUse(AppendedBytes):
     """The meters of one topic. `name` is the topic's name, or a text with its id while the name is unknown."""
 
-    __slots__ = ("labelled", "name", "refused_bytes", "throttled_bytes", "throttled_total")
+    __slots__ = ("_unlisted_at", "labelled", "name", "refused_bytes", "throttled_bytes", "throttled_total")
 
     def __init__(self, name: str, rate: Rate, labelled: bool, capacity_bytes: float = 0.0) -> None:
         super().__init__(rate, capacity_bytes)
         self.name = name
         self.labelled = labelled
+        self._unlisted_at = -1  # `appended_bytes` and `throttled_total` at the last list without the topic
         self.throttled_bytes = 0
         self.throttled_total = 0
         self.refused_bytes: Counter[str] = Counter()
+
+    def unused_while_unlisted(self) -> bool:
+        """Called for each list of topics without this one. True if nobody has used the topic since the call before.
+
+        Weir's user may lack the right to describe a topic that clients use.
+        """
+        before, self._unlisted_at = self._unlisted_at, self.appended_bytes + self.throttled_total
+        return before == self._unlisted_at
 
     def add(self, other: "TopicUse") -> None:
         """Add the counters of another topic. The rates stay the same."""

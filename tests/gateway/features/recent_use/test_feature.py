@@ -13,6 +13,7 @@ from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.recent_use.usage_file import read_usage, write_usage
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.steps import at_once
 
 QUOTAS = QuotaSettings((EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": 1_000.0}),))
 LIMITS = ConnectionLimits(max_per_ip=9, gateway=AcceptLimits(connection_creation_rate=0.001), listeners={"a": AcceptLimits()})
@@ -53,6 +54,47 @@ async def test_client_over_quota_stays_over_after_restart(path):
     assert [second.charge(f"client-{number}", 1_000) for number in (0, 500, 999)] == pytest.approx([91.0] * 3, abs=20.0)
     assert second.charge("another", 1_000) == 0.0
     assert before < before + second.connections.wait("a", before) <= restored + 1.0
+
+
+def test_all_lines_of_a_long_save_have_the_age_of_its_end(path, monkeypatch):
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    gateway = Gateway(path)
+    for number in range(100):
+        gateway.charge(f"client-{number}", 100_000)
+    steps = gateway.usage._uses()
+    while True:
+        now += 0.1
+        try:
+            next(steps)
+        except StopIteration as end:
+            at, uses = end.value
+            break
+    write_usage(path, at, at_once(gateway.usage._lines(at, uses)))
+    missing = [use.amount - 1_000.0 * use.ended for each in read_usage(path).entities for use in each.use.spent]
+    assert len(missing) == 100
+    assert max(missing) - min(missing) < 1.0
+
+
+def test_pause_follows_the_work_of_a_save_and_not_its_waits(path, monkeypatch):
+    busy = 0.0
+    monkeypatch.setattr(clock, "busy", lambda: busy)
+    usage = Gateway(path).usage
+
+    def work():
+        nonlocal busy
+        for _ in range(2):
+            busy += 1.0
+            yield
+        return "done"
+
+    steps = usage._measured(work())
+    for _ in range(2):
+        next(steps)
+        busy += 100.0  # the event loop serves clients
+    with pytest.raises(StopIteration, match="done"):
+        next(steps)
+    assert usage._worked == 2.0
 
 
 async def test_nothing_to_remember_writes_no_file(path):
