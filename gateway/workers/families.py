@@ -43,7 +43,7 @@ def merge_families(pages: Iterable[Families], merge: Mapping[str, Merge] = MERGE
 
 
 class Totals:
-    """Counters that do not fall when a worker dies or forgets an idle client, because the last counts are kept.
+    """Counters that do not fall when a worker dies, is silent or forgets an idle client, because the last counts are kept.
 
     Prometheus treats a falling counter as restarted at 0, and would count all other workers' counts again. Counts after a
     worker's last scrape are lost with the worker. A counter that all workers have forgotten ends, and begins at 0 again.
@@ -64,21 +64,21 @@ class Totals:
         """One page from the processes that `answered`, with the last counters of silent and of ended processes."""
         running, fresh = set(processes), set(answered)
         for process in self._last.keys() - running:
-            gone = merge_families([self._gone, _added(self._last.pop(process))])
+            gone = merge_families([self._gone, _counters(self._last.pop(process))])
             if sum(len(family.samples) for family in gone) <= MAX_KEPT:
                 self._gone = gone
         if self._forgotten:
-            known = {key for page in (*self._last.values(), self._gone) for key in _values(_added(page))}
+            known = {key for page in (*self._last.values(), self._gone) for key in _values(_counters(page))}
             self._forgotten = _chosen(self._forgotten, lambda key, _: key in known)
-        silent = [_added(page) for process, page in self._last.items() if process not in fresh]
+        silent = [_counters(page) for process, page in self._last.items() if process not in fresh]
         kept = [*silent, self._gone, self._forgotten]
         return merge_families([*(self._last[process] for process in self._last if process in fresh), *kept])
 
 
 def _lost(before: Families, now: Families) -> list[Metric]:
     """The counts of `before` that `now` lacks, or that have begun at 0 again."""
-    current = _values(_added(now))
-    return _chosen(_added(before), lambda key, value: current.get(key, -1.0) < value)
+    current = _values(_counters(now))
+    return _chosen(_counters(before), lambda key, value: current.get(key, -1.0) < value)
 
 
 def _chosen(page: Families, choose: Callable[[_Key, float], bool]) -> list[Metric]:
@@ -91,9 +91,9 @@ def _values(page: Families) -> dict[_Key, float]:
     return {(sample.name, tuple(sample.labels.items())): sample.value for family in page for sample in family.samples}
 
 
-def _added(page: Families) -> list[Metric]:
-    """The counters and histograms of a page that `MERGE` adds."""
-    return [family for family in page if family.type in {"counter", "histogram"} and MERGE.get(family.name, "sum") == "sum"]
+def _counters(page: Families) -> list[Metric]:
+    """The counters and histograms of a page."""
+    return [family for family in page if family.type in {"counter", "histogram"}]
 
 
 def _family(like: Metric, values: Mapping[_Key, float]) -> Metric:

@@ -185,7 +185,8 @@ class WorkersServer(PageServer):
 
     async def _quotas(self) -> Answer:
         usage = await self._usage()
-        return {"enforce": usage.enforce, "units": units(), "rows": usage.rows}
+        shared = self._places_of_quotas().config.sharing is not None
+        return {"enforce": usage.enforce, "units": units(), "shared": shared, "rows": usage.rows}
 
     async def _throttles(self) -> Answer:
         answers, usage = await asyncio.gather(self._ask("/api/throttles"), self._usage())

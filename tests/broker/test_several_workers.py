@@ -174,6 +174,7 @@ def test_admin_port_shows_all_workers(two_workers: Weir) -> None:
             counted = partial(weir.metric, "weir_quota_bytes_total", kind="produce", client_id=row["client_id"])
             wait_until(lambda: counted() >= row["amount_total"], "the metric has caught up")  # noqa: B023
     assert weir.api("config")["config"]["workers"] == 2
+    assert weir.api("quotas")["shared"] is True
 
 
 def test_workers_share_one_quota(kafka: KafkaCluster, two_workers: Weir) -> None:

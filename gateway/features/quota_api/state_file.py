@@ -146,15 +146,18 @@ class StateFile:
         except (OSError, ValueError):
             return None
         # Weir was killed after it had saved later quotas, and before their position: they are at least one record later.
-        late = saved.quotas != _digest(quotas)
+        late = saved.quotas != await asyncio.to_thread(_digest, dict(quotas))
         return HistoryPosition(saved.history, saved.topic_id, saved.offset + late) if saved.version == VERSION else None
 
     async def save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
-        text = _Position(version=VERSION, **asdict(position), quotas=_digest(quotas)).model_dump_json()
         try:
-            await asyncio.to_thread(replace_file, self._position, [text], durable=True)
+            await asyncio.to_thread(self._save_position, position, dict(quotas))
         except OSError as error:
             raise _unwritable(error) from error
+
+    def _save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
+        text = _Position(version=VERSION, **asdict(position), quotas=_digest(quotas)).model_dump_json()
+        replace_file(self._position, [text], durable=True)
 
     def _load(self) -> DynamicQuotas:
         return {**self._read(self.path), **self._read(self._topics)}

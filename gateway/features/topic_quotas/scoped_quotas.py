@@ -110,11 +110,13 @@ class ScopedTopicQuotas:
         return self.of(broker).peer_account(_OF_CLUSTER[kind], topic, now)
 
     def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicSpent]:
-        """The use that these accounts still count."""
+        """The use that these accounts still count. Accounts of a scope before are left out."""
         for (kind, name), account in accounts:
+            if not isinstance(name, str) or (kind in _OF_CLUSTER) != self.by_broker:
+                continue
             if not self.by_broker:
                 yield from topic_uses(self.whole, [((kind, name), account)], now)
-            elif isinstance(name, str):
+            else:
                 broker, _, topic = name.partition("/")
                 yield from topic_uses(self.whole, [((_OF_CLUSTER[kind], topic), account)], now, int(broker))
 

@@ -123,6 +123,14 @@ class TestTotals:
         assert after["process_start_time_seconds"] == 900
         assert after["weir_config_reloads_total{'result': 'success'}"] == 2
 
+    def test_counters_with_one_value_for_all_workers_never_fall(self) -> None:
+        name = "weir_config_reloads_total{'result': 'success'}"
+        totals = Totals()
+        totals.seen(1, page(ONE))
+        assert values(totals.merged([1, 2], []))[name] == 2, "a silent worker"
+        totals.seen(2, page(PRODUCE.format(1)))
+        assert values(totals.merged([2], [2]))[name] == 2, "an ended worker"
+
     def test_silent_worker_keeps_its_counters(self) -> None:
         totals = Totals()
         totals.seen(1, page(ONE))

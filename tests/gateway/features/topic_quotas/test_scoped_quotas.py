@@ -113,6 +113,15 @@ def test_recent_use_returns_in_the_same_scope_only(by_broker):
         assert (max(rates) > 0) is (scope is by_broker)
 
 
+@pytest.mark.parametrize("by_broker", [False, True])
+def test_accounts_of_the_scope_before_are_not_saved(by_broker):
+    """A reload may come between two steps of a save."""
+    before, after = (ScopedTopicQuotas(TopicSettings(1_000), START, by_broker=scope) for scope in (by_broker, not by_broker))
+    append(before, 1, 10)
+    assert list(before.recent_uses(before.accounts(), START)) != []
+    assert list(after.recent_uses(before.accounts(), START)) == []
+
+
 def test_changed_settings_reach_every_broker():
     subject = quotas()
     append(subject, 1, 1)
