@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol, cast
 
+from gateway.proxy.tls.tls_records import PIECE_BYTES, RecordCounter
 from gateway.proxy.wire import Data
 from protocol.errors import ProtocolError
 
@@ -15,9 +16,8 @@ READ_BYTES: Final = 64 * 1024
 BUFFER_BYTES: Final = 250 * 1024
 """The most bytes of a read after one that was full."""
 
-LEAN_BYTES: Final = 8 * 1024
-"""The most bytes of the first read, and of a read after one with little content. A key update has 27 bytes and takes OpenSSL
-up to 45 us. A read of 64 KiB with nothing else would delay all clients for 50 to 110 ms."""
+HANDSHAKE_BYTES: Final = 8 * 1024
+"""The most bytes of a read before the end of the handshake."""
 
 SHUTDOWN_SECONDS: float = 5.0
 """The time for a client to close its side after the gateway has."""
@@ -39,8 +39,7 @@ _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """The bytes of the last read, of any connection. OpenSSL gets them before the next read."""
 
 _FIRST: Final = _buffer[:READ_BYTES]
-_LEAN: Final = _buffer[:LEAN_BYTES]
-_EMPTY: Final = _buffer[:0]
+_HANDSHAKE: Final = _buffer[:HANDSHAKE_BYTES]
 
 _SHAKING_HANDS: Final = 0
 _OPEN: Final = 1
@@ -74,7 +73,7 @@ class TlsTransport:
     __deletable__ = ("_object", "_protocol", "_read", "_received", "_write")
     __slots__ = (
         "_below", "_ended", "_error", "_handshake", "_incoming", "_max_replies", "_object", "_outgoing", "_protocol", "_read",
-        "_reading", "_received", "_room", "_state", "_surplus", "_timer", "_write", "_write_ended",
+        "_reading", "_received", "_records", "_room", "_state", "_surplus", "_timer", "_waiting", "_write", "_write_ended",
     )  # fmt: skip
 
     def __init__(self, context: ssl.SSLContext, handshake: Handshake) -> None:
@@ -90,7 +89,9 @@ class TlsTransport:
         self._write: Callable[[Data], int] = inner.write
         self._state = _SHAKING_HANDS
         self._reading = True
-        self._room = _LEAN  # for the next read
+        self._room = _HANDSHAKE  # for the next read
+        self._records = RecordCounter()
+        self._waiting = b""  # bytes that have come, and that OpenSSL gets in a later turn
         self._surplus = 0
         self._ended = False  # the client has sent close_notify
         self._max_replies = 0
@@ -110,11 +111,12 @@ class TlsTransport:
         return self._room
 
     def buffer_updated(self, count: int) -> None:
-        if self._state == _OPEN and self._reading:
+        if self._state == _OPEN and self._reading and not self._waiting:
             self._decrypt(_buffer[:count])
         elif self._state == _OPEN:
-            self._incoming.write(_buffer[:count])
+            self._waiting += _buffer[:count]
         elif self._state == _SHAKING_HANDS:
+            self._records.skip(_buffer[:count])
             self._incoming.write(_buffer[:count])
             self._shake_hands()
 
@@ -177,6 +179,7 @@ class TlsTransport:
         if handshake is not None:
             self.set_protocol(handshake.finished())
         self._handshake = None
+        self._room = _FIRST
         self._state = _OPEN
         self._protocol.connection_made(cast("asyncio.Transport", self))
         self._read_on()
@@ -193,7 +196,7 @@ class TlsTransport:
         except ssl.SSLError as problem:
             error = problem
         content = records[0] if len(records) == 1 else b"".join(records)
-        self._weigh(len(encrypted), len(content))
+        self._weigh(len(encrypted) - len(self._waiting), len(content))
         endless = self._outgoing.pending > self._max_replies or self._surplus > MAX_SURPLUS_BYTES
         if content:
             self._received(content)
@@ -209,10 +212,7 @@ class TlsTransport:
     def _weigh(self, size: int, content: int) -> None:
         """Choose the size of the next read after `size` bytes with `content` bytes in their records."""
         self._surplus = max(0, self._surplus + size - BYTES_PER_CONTENT * content)
-        if content * 2 < size:
-            self._room = _LEAN
-        else:
-            self._room = _buffer if size >= READ_BYTES else _FIRST
+        self._room = _buffer if size >= READ_BYTES else _FIRST
 
     def _end_where_read(self) -> None:
         """Close the connection if the client has ended it and the session reads.
@@ -232,8 +232,8 @@ class TlsTransport:
         """Append the contents of the whole records. True if the client has ended."""
         incoming, read, size, given = self._incoming, self._read, len(encrypted), 0
         while True:
-            incoming.write(encrypted if size <= READ_BYTES else encrypted[given : given + READ_BYTES])
-            given += READ_BYTES
+            begin, given = given, self._records.end(encrypted, given)
+            incoming.write(encrypted if given - begin == size else encrypted[begin:given])
             try:
                 while incoming.pending:  # OpenSSL takes one record at a time from it
                     record = read(RECORD_BYTES)
@@ -246,6 +246,15 @@ class TlsTransport:
                 return True
             if given >= size:
                 return False
+            if given - begin < PIECE_BYTES:
+                self._put_off(bytes(encrypted[given:]))
+                return False
+
+    def _put_off(self, encrypted: bytes) -> None:
+        self._waiting = encrypted
+        if self._below is not None:
+            self._below.pause_reading()
+        asyncio.get_running_loop().call_soon(self._read_on)
 
     def pause_reading(self) -> None:
         self._reading = False
@@ -254,22 +263,27 @@ class TlsTransport:
 
     def resume_reading(self) -> None:
         self._reading = True
-        if self._incoming.pending or self._ended:
+        if self._waiting or self._incoming.pending or self._ended:
             asyncio.get_running_loop().call_soon(self._read_on)  # a protocol expects no call from within this one
         elif self._below is not None:
             self._below.resume_reading()
 
     def _read_on(self) -> None:
-        """Pass on what had come while the session did not read."""
-        if self._incoming.pending and self._state == _OPEN and self._reading:
-            self._decrypt(_EMPTY)
+        """Pass on what had come while the session did not read, or in an earlier turn."""
+        if self._state == _OPEN and self._reading:
+            self._decrypt_waiting()
         self._end_where_read()
-        if self._below is not None and self._state == _OPEN and self._reading:
+        if self._below is not None and self._state == _OPEN and self._reading and not self._waiting:
             self._below.resume_reading()
+
+    def _decrypt_waiting(self) -> None:
+        if self._waiting or self._incoming.pending:
+            waiting, self._waiting = self._waiting, b""
+            self._decrypt(memoryview(waiting))
 
     def get_read_buffer_size(self) -> int:
         """The bytes that have come and are not decrypted."""
-        return self._incoming.pending
+        return len(self._waiting) + self._incoming.pending
 
     # Writing.
 
@@ -311,8 +325,9 @@ class TlsTransport:
         """
         if self._state != _OPEN or self._write_ended:
             return
-        if self._incoming.pending:  # OpenSSL takes requests after its close_notify for an error
-            self._decrypt(_EMPTY)
+        self._decrypt_waiting()
+        while self._waiting and self._state == _OPEN:  # OpenSSL takes requests after its close_notify for an error
+            self._decrypt_waiting()
         self._notify_of_close()
         self._write_ended = True
 

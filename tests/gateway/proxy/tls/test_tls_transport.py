@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from gateway.proxy.tls import tls_transport as module
 from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
+from gateway.proxy.tls.tls_records import MAX_RECORDS
 from gateway.proxy.tls.tls_transport import (
     BUFFER_BYTES,
-    LEAN_BYTES,
     MAX_REPLY_BYTES,
     MAX_SURPLUS_BYTES,
     READ_BYTES,
-    RECORD_BYTES,
     TlsTransport,
 )
 from loadtest.testkit.certificates import LOOPBACK, Authority
@@ -403,14 +402,44 @@ def test_bytes_without_content_end_the_connection(made):
     assert made.below.closed == "closed"
 
 
-def test_little_content_makes_the_next_read_small(made):
-    record = made.client.encrypted(bytes(RECORD_BYTES))
-    sizes = [len(made.transport.get_buffer(-1))]
-    for _ in range(3):
-        record = made.give(record[:LEAN_BYTES]) + record[LEAN_BYTES:]
-        sizes.append(len(made.transport.get_buffer(-1)))
-    assert sizes == [LEAN_BYTES, LEAN_BYTES, LEAN_BYTES, READ_BYTES]
-    assert made.session.received == bytes(RECORD_BYTES)
+def numbers(count):
+    return [b"%d," % number for number in range(count)]
+
+
+def give_records(made, count):
+    """In one read."""
+    assert not made.give(b"".join(map(made.client.encrypted, numbers(count))))
+
+
+async def test_many_records_take_several_turns(made):
+    """They may be changes of keys, which take OpenSSL long."""
+    give_records(made, 3 * MAX_RECORDS)
+    for turn in (1, 2, 3):
+        assert made.session.received == b"".join(numbers(turn * MAX_RECORDS))
+        assert (made.transport.get_read_buffer_size() > 0, made.below.reading) == (turn < 3, turn == 3)
+        await asyncio.sleep(0)
+    assert made.below.reading
+
+
+async def test_waiting_records_wait_for_a_session_that_does_not_read(made):
+    give_records(made, 2 * MAX_RECORDS)
+    made.transport.pause_reading()
+    await asyncio.sleep(0)
+    assert made.session.received == b"".join(numbers(MAX_RECORDS))
+    made.transport.resume_reading()
+    assert not made.below.reading
+    await asyncio.sleep(0)
+    assert made.session.received == b"".join(numbers(2 * MAX_RECORDS))
+    assert made.below.reading
+
+
+async def test_half_close_passes_on_waiting_records_first(made):
+    give_records(made, 3 * MAX_RECORDS)
+    made.transport.write_eof()
+    assert made.session.received == b"".join(numbers(3 * MAX_RECORDS))
+    await asyncio.sleep(0)
+    made.give(made.client.encrypted(b"more"))
+    assert made.session.received.endswith(b",more")
 
 
 def test_small_records_leave_reads_large(made):
