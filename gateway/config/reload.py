@@ -130,6 +130,15 @@ def _shadow(limits: Mapping[str, float]) -> list[str]:
     return [f"shadow {key} {limit}" for key, limit in limits.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class _NewConfig:
+    """A config that may take effect: its changes to the one before, and what is odd in it."""
+
+    config: WeirConfig
+    changes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
 class Reloader:
     """Watches a config file and puts its changes into effect.
 
@@ -249,12 +258,15 @@ class Reloader:
         except ConfigError as error:
             return tuple(error.problems)
 
-    def _parse(self, content: _Content) -> WeirConfig | Sequence[Problem]:
+    def _parse(self, content: _Content) -> _NewConfig | Sequence[Problem]:
         """Thousands of entities take seconds to parse, so this runs in a thread."""
         if not isinstance(content, str):
             return content
         try:
-            return parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
+            new = parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
+            planned = plan(self._current, new)
+            warnings = (*new.warnings(), *past_warnings(new.quotas.places, clock.utc()))
+            return planned.problems or _NewConfig(new, planned.changes, warnings)
         except ConfigError as error:
             return error.problems
         except Exception as error:
@@ -262,18 +274,14 @@ class Reloader:
             remedy = "report the traceback in Weir's log, and try the file without what was changed last"
             return [Problem("(file)", f"could not be read: {error!r}", remedy)]
 
-    def _take_over(self, new: WeirConfig | Sequence[Problem], *, first: bool) -> None:
-        if not isinstance(new, WeirConfig):
+    def _take_over(self, new: _NewConfig | Sequence[Problem], *, first: bool) -> None:
+        if not isinstance(new, _NewConfig):
             self._refuse(new)
             return
-        if first and new == self._current:
-            return
-        planned = plan(self._current, new)
-        if planned.problems:
-            self._refuse(planned.problems)
+        if first and new.config == self._current:
             return
         try:
-            notes = self._apply(self._current, new)
+            notes = self._apply(self._current, new.config)
         except ConfigError as error:
             self._refuse(error.problems)
         except Exception as error:
@@ -281,15 +289,15 @@ class Reloader:
             remedy = "restart Weir to be sure of its state, and report the traceback in its log"
             self._refuse([Problem("(file)", f"could not be applied: {error!r}", remedy)])
         else:
-            self._accept(new, planned.changes, notes)
+            self._accept(new, notes)
 
-    def _accept(self, new: WeirConfig, changes: tuple[str, ...], notes: list[str]) -> None:
-        self._current, self._refused = new, False
-        lines = [*changes, *notes]
+    def _accept(self, new: _NewConfig, notes: list[str]) -> None:
+        self._current, self._refused = new.config, False
+        lines = [*new.changes, *notes]
         logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed", extra={"changes": lines})
-        for warning in (*new.warnings(), *past_warnings(new.quotas.places, clock.utc())):
+        for warning in new.warnings:
             logger.warning("%s: %s", self._path, warning)
-        self._on_result(ReloadResult(clock.wall(), new, changes))
+        self._on_result(ReloadResult(clock.wall(), new.config, new.changes))
 
     def _refuse(self, problems: Sequence[Problem]) -> None:
         """Log the problems of the file, and keep the config in effect."""

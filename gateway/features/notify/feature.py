@@ -20,6 +20,8 @@ from gateway.features.notify.metrics import METRICS, NotifyReport
 from gateway.features.notify.rules import EpisodeTable, Notice, is_of_entity, is_wanted
 from gateway.features.notify.webhook import Webhook
 from gateway.quotas.snapshot import UsageRow
+from gateway.steps import Steps
+from gateway.time_slices import in_slices
 
 LOOK_SECONDS: Final = 2.0
 NEAR_RATIO: Final = 0.8
@@ -102,15 +104,16 @@ class Notify(Feature[NotifyConfig | None]):
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.look(await self._rows(), clock.monotonic(), clock.wall())
+            await in_slices(self.look(await self._rows(), clock.monotonic(), clock.wall()))
 
-    def look(self, rows: Sequence[UsageRow], now: float, wall: float) -> None:
+    def look(self, rows: Sequence[UsageRow], now: float, wall: float) -> Steps[None]:
         """Report the events since the last look. `now` is monotonic."""
-        notices = self._table.observe(rows, now)
+        notices = yield from self._table.observe_in_steps(rows, now)
         if not notices:
             return
         places = self._places()
         for notice in notices:
+            yield
             row = notice.row
             context = NoticeContext(
                 self._gateway,

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.quotas.entity import OTHER
 from gateway.quotas.snapshot import UsageRow
+from gateway.steps import Steps, at_once
 
 NEAR: Final = "near_quota"
 THROTTLED: Final = "throttled"
@@ -62,6 +63,10 @@ class Episode:
         return found
 
 
+_ROWS: Final = 32
+"""The rows of one step."""
+
+
 class EpisodeTable:
     """The episodes of all entities. `near_ratio` is the used fraction of a quota at which an episode begins.
 
@@ -82,9 +87,15 @@ class EpisodeTable:
 
     def observe(self, rows: Iterable[UsageRow], now: float) -> list[Notice]:
         """The events since the last call. An entity without a row counts as idle."""
+        return at_once(self.observe_in_steps(rows, now))
+
+    def observe_in_steps(self, rows: Iterable[UsageRow], now: float) -> Steps[list[Notice]]:
+        """As `observe`. The steps of one call end before those of the next begin."""
         notices: list[Notice] = []
         totals: dict[BucketName, int] = {}
-        for row in rows:
+        for number, row in enumerate(rows, 1):
+            if number % _ROWS == 0:
+                yield
             if row.limit is None or OTHER in (row.user, row.client_id):
                 continue
             name = (row.kind, row.user, row.client_id, row.ip, row.group, row.broker)

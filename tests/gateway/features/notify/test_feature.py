@@ -25,6 +25,7 @@ from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.snapshot import UsageRow
+from gateway.steps import at_once
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from tests.gateway.conftest import CONFIG
@@ -54,8 +55,8 @@ async def test_target_is_told_of_its_entities_once() -> None:
         subject.start(tasks)
         alice, bob = throttled(1), throttled(1, user="bob", level="user=bob")
         for second in range(3):
-            subject.look([alice, bob], float(second), WALL + second)
-        subject.look([], 400.0, WALL + 400.0)
+            at_once(subject.look([alice, bob], float(second), WALL + second))
+        at_once(subject.look([], 400.0, WALL + 400.0))
         assert [(body["event"], body["entity"]["user"]) for body in await receiver.got(2)] == [
             ("throttled", "alice"),
             ("ended", "alice"),
@@ -71,7 +72,7 @@ async def test_unchanged_target_keeps_its_notifications() -> None:
         first = section(receiver.port)
         subject = notify(first)
         subject.start(tasks)
-        subject.look([used(0.9)], 0.0, WALL)
+        at_once(subject.look([used(0.9)], 0.0, WALL))
         await receiver.got(1)
         subject.apply(first.model_copy(update={"near_ratio": 0.7}))
         assert subject.report().waiting == {"ops": 1}
@@ -92,20 +93,25 @@ async def test_reload_changes_targets_and_keeps_episodes() -> None:
     async with Receiver().serve() as old, Receiver().serve() as new, BackgroundTasks(restarts()) as tasks:
         subject = notify(section(old.port))
         subject.start(tasks)
-        subject.look([used(0.9)], 0.0, WALL)
+        at_once(subject.look([used(0.9)], 0.0, WALL))
         await old.got(1)
         subject.apply(section(new.port))
-        subject.look([throttled(1)], 1.0, WALL)
+        at_once(subject.look([throttled(1)], 1.0, WALL))
         assert [body["event"] for body in await new.got(1)] == ["throttled"]
         subject.apply(None)
         assert subject.report().results == {}
         assert subject.report().episodes == 1
 
 
+def test_each_notice_is_a_step() -> None:
+    """An outage of a broker may throttle a thousand clients in one moment."""
+    assert sum(1 for _ in notify(None).look([throttled(1, user=f"user-{number}") for number in range(100)], 0.0, WALL)) >= 100
+
+
 def test_log_names_quota_place_addresses_and_event(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     row = throttled(1, level="user=<default>, client-id=<default>", client_id="etl", addresses=("10.0.0.7",))
-    notify(None).look([row], 0.0, WALL)
+    at_once(notify(None).look([row], 0.0, WALL))
     (record,) = caplog.records
     assert record.getMessage() == (
         "user alice, client-id etl is throttled by producer_byte_rate 1.00 MiB/s of user=<default>, client-id=<default>"
@@ -181,8 +187,8 @@ async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view:
         subject = notify(section(receiver.port))
         subject.start(tasks)
         for second in range(3):
-            subject.look(await supervisor.active_rows(), float(second), WALL)
-        subject.look([], 400.0, WALL)
+            at_once(subject.look(await supervisor.active_rows(), float(second), WALL))
+        at_once(subject.look([], 400.0, WALL))
         bodies = await receiver.got(2)
     await asyncio.gather(*(server.stop() for server in servers))
     assert [body["event"] for body in bodies] == ["throttled", "ended"]
