@@ -60,12 +60,15 @@ class ProxyHeaders:
                 balancer, "invalid", f"its PROXY header {error}: check the balancer's PROXY protocol settings"
             ) from None
         except TimeoutError:
-            if taken or self._required:
+            cut = limit not in self._pending
+            if taken or self._required or cut:
+                late = (
+                    f"before {MAX_PENDING} further connections"
+                    if cut
+                    else f"within {self._key}.header_seconds, {self._seconds:g} s"
+                )
                 raise self._refuse(
-                    balancer,
-                    "timeout",
-                    f"no complete PROXY header came within {self._key}.header_seconds, {self._seconds:g} s:"
-                    " check the balancer's PROXY protocol settings",
+                    balancer, "timeout", f"no complete PROXY header came {late}: check the balancer's PROXY protocol settings"
                 ) from None
             header = None
         finally:

@@ -174,18 +174,20 @@ async def test_half_header_is_cut_at_the_time_limit(house, mode):
     assert (here.made, here.counters.rejected) == ([], {"proxy_header_timeout": 1})
 
 
-async def test_half_headers_do_not_hinder_others(house, monkeypatch):
+@pytest.mark.parametrize("sent", [slice(0, 0), slice(-1)], ids=["nothing", "half a header"])
+@pytest.mark.parametrize("mode", ["required", "allowed"])
+async def test_connections_without_a_header_do_not_hinder_others(house, monkeypatch, mode, sent):
     monkeypatch.setattr(module, "MAX_PENDING", 100)
-    here = house(proxy=settings())
+    here = house(proxy=settings(mode))
     halves = []
     for number in range(100):
         halves.append(await here.connect())
-        halves[-1].send(HEADERS[1 + number % 2](ALICE)[:-1])
+        halves[-1].send(HEADERS[1 + number % 2](ALICE)[sent])
     await starting(here, 100)
     assert await ask(await announced(here, BOB)) == b"hello"
     assert await receive(halves[0]) == b"", "the oldest is cut for the new one"
     assert here.counters.rejected == {"proxy_header_timeout": 1}
-    halves[99].send(HEADERS[2](ALICE)[-1:])
+    halves[99].send(HEADERS[2](ALICE)[len(HEADERS[2](ALICE)[sent]) :])
     assert await ask(halves[99]) == b"hello"
 
 
