@@ -4,11 +4,18 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
-from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    BrokerResponseError,
+    MessageSizeTooLargeError,
+    NoError,
+    RecordListTooLargeError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from gateway.cluster.brokers import Address
 from gateway.cluster.requests import BrokerRequest
@@ -34,6 +41,10 @@ class ClusterError(Exception):
 
 class MissingTopicError(ClusterError):
     """The cluster answered that a topic or a partition does not exist."""
+
+
+class TooLargeError(ClusterError):
+    """The broker refuses a batch for its size, by `max.message.bytes` of the topic."""
 
 
 class CredentialsError(ClusterError):
@@ -153,9 +164,15 @@ def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -
     return [*known, *bootstrap]
 
 
+_ERRORS: Final[Mapping[type[BrokerResponseError], type[ClusterError]]] = {
+    UnknownTopicOrPartitionError: MissingTopicError,
+    MessageSizeTooLargeError: TooLargeError,
+    RecordListTooLargeError: TooLargeError,
+}
+
+
 def check_error(code: int, subject: str) -> None:
     """Raise ClusterError for an error code of Kafka's other than 0."""
     kind = for_code(code)
     if kind is not NoError:
-        error = MissingTopicError if kind is UnknownTopicOrPartitionError else ClusterError
-        raise error(f"{subject}: {kind.__name__} ({code})")
+        raise _ERRORS.get(kind, ClusterError)(f"{subject}: {kind.__name__} ({code})")

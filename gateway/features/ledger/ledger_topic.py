@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.cluster.client import ClusterError
+from gateway.cluster.client import ClusterError, TooLargeError
 from gateway.cluster.metadata import OwnClient
 from gateway.cluster.record_batches import Record
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
@@ -42,6 +42,7 @@ class LedgerTopic:
         self._accepted = 0
         self._waiting: deque[tuple[bytes, bytes]] = deque()  # lines and their headers' values
         self._waiting_bytes = 0
+        self._batch_bytes = _BATCH_BYTES
         self._dropping = False
         self._arrived = asyncio.Event()
 
@@ -87,16 +88,25 @@ class LedgerTopic:
             await self._log.close()
 
     async def _send(self) -> None:
-        """Send all waiting lines. Raises ClusterError; unconfirmed lines wait on."""
+        """Send all waiting lines. Raises ClusterError; unconfirmed lines wait on.
+
+        If the topic's `max.message.bytes` is too small for a batch, batches get smaller. A line that is too long is dropped.
+        """
         while self._waiting:
             some: list[Record] = []
             size = 0
             for value, line_id in self._waiting:
-                if some and size + len(value) > _BATCH_BYTES:
+                if some and size + len(value) > self._batch_bytes:
                     break
                 some.append((self._key, value, (LINE_HEADER, line_id)))
                 size += len(value)
-            await self._log.publish(some)
+            try:
+                await self._log.publish(some)
+            except TooLargeError as error:
+                if len(some) > 1:
+                    self._batch_bytes = size // 2
+                    continue
+                self._warn(f"a line of {size} bytes is dropped, because the broker refuses it ({error})")
             for _ in some:
                 self._waiting.popleft()
             self._waiting_bytes -= size

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from gateway.cluster.client import TooLargeError
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.topic_log import TopicSpec
 from gateway.features.ledger.ledger_topic import MAX_LINE_BYTES, MAX_WAITING_BYTES, LedgerTopic
@@ -55,3 +56,23 @@ def test_lines_wait_for_brokers_and_are_dropped_at_exit() -> None:
         return topic.publish("{}")
 
     assert not asyncio.run(scenario())
+
+
+async def test_batches_follow_the_limit_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`max.message.bytes` of the topic is 50 000 here."""
+    topic = topic_without_brokers()
+    sent: list[int] = []
+
+    async def publish(records: list[tuple[bytes, bytes, tuple[str, bytes]]]) -> None:
+        if sum(len(value) for _, value, _ in records) > 50_000:
+            raise TooLargeError("throttles-0: MessageSizeTooLargeError (10)")
+        sent.extend(len(value) for _, value, _ in records)
+
+    monkeypatch.setattr(topic._log, "publish", publish)
+    for size in (20_000, 20_000, 60_000, 30_000):
+        assert topic.publish("x" * size)
+    await topic._send()
+    assert sent == [20_000, 20_000, 30_000]
+    assert "a line of 60000 bytes is dropped, because the broker refuses it" in caplog.text
