@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from loadtest.testkit.installation import Installation
-from loadtest.testkit.kafka import KafkaCluster, free_port, free_port_range, spawn
+from loadtest.testkit.kafka import KafkaCluster, free_port_range, spawn
 from loadtest.testkit.paths import CHECKOUT
 from tests.broker.request_client import RequestClient
 from tests.broker.test_quota_api import produce
@@ -85,10 +85,10 @@ def test_commands_work_in_an_empty_folder(installed: Installation, tmp_path: Pat
     assert installed.run("--version", folder=tmp_path).stdout == f"weir {VERSION} (interpreted)\n"
     help_text = installed.run("report", "--help", folder=tmp_path)
     assert (help_text.returncode, help_text.stderr) == (0, "")
-    first, ports = free_port(), free_port_range(2)
+    port = free_port_range(3)
     (tmp_path / "weir.yaml").write_text(
-        f'upstream: {{bootstrap_servers: ["127.0.0.1:{first}"]}}\n'
-        f"listeners: [{{name: clients, bootstrap_port: {ports}}}]\n"
+        f'upstream: {{bootstrap_servers: ["127.0.0.1:{port + 2}"]}}\n'
+        f"listeners: [{{name: clients, bootstrap_port: {port}, broker_ports: {port + 1}-{port + 1}}}]\n"
         'quotas: {entities: [{user: "<default>", producer_byte_rate: 1048576}]}\n'
     )
     checked = installed.run("check", "--config", "weir.yaml", folder=tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.app import Gateway, serve
 from gateway.config.load import load_config
-from loadtest.testkit.kafka.ports import free_port
+from loadtest.testkit.kafka.ports import free_port_range
 
 
 @pytest.fixture
@@ -27,10 +27,11 @@ async def test_signal_at_the_end_of_the_start_drains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unhandled: list[int]
 ) -> None:
     path = tmp_path / "weir.yaml"
+    port = free_port_range(4)
     config = {
-        "upstream": {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]},  # no broker is there
-        "listeners": [{"host": "127.0.0.1", "bootstrap_port": free_port()}],
-        "admin": {"port": free_port()},
+        "upstream": {"bootstrap_servers": [f"127.0.0.1:{port + 3}"]},  # no broker is there
+        "listeners": [{"host": "127.0.0.1", "bootstrap_port": port, "broker_ports": f"{port + 1}-{port + 1}"}],
+        "admin": {"port": port + 2},
     }
     path.write_text(json.dumps(config))
     start = Gateway.start
