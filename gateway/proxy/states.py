@@ -49,7 +49,7 @@ class RequestState(Enum):
     WAITING = auto()  # it is held until its handler has decided and no reason holds; the socket is not read
     DRAINING = auto()  # it is held, as Weir takes none any more; the socket is read up to the end of the last request
     DRAINING_WAITING = auto()  # it is the last one, and held as in WAITING
-    HALF_CLOSED = auto()  # it is dropped, unless it is a Produce with acks=0; the socket is read till the client closes
+    HALF_CLOSED = auto()  # it is dropped, unless it is a Produce with acks=0; the socket is read until the client closes
     CLOSED = auto()
 
 

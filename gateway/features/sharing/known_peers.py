@@ -69,7 +69,7 @@ class KnownPeers:
         return PeerTotals(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
 
     def restore(self, saved: PeerTotals, heard: float, now: float, expiry: float) -> None:
-        """As `Member.restore_peer`, after whose `expiry` in seconds a gap is long."""
+        """As `Member.restore_peer`. A gap of more than `expiry` seconds is long."""
         if self.full and saved.identity not in self.by_identity:
             return
         peer = self.by_identity.setdefault(saved.identity, Peer(saved.sequence, heard, now, alive=True))

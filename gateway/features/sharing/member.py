@@ -133,7 +133,7 @@ class Member:
         peer = None if key is None else self._peers.by_identity.get(key.decode(errors="replace"))
         if peer is None or not peer.alive or now - peer.heard > self.expiry:
             return TIMELY_RECORDS
-        return max(TIMELY_RECORDS, ceil(self.expiry / self.interval)) + 1
+        return ceil(self.expiry / self.interval) + 1
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> None:
         """Handle a record of the topic. Unusable records are counted by reason."""
@@ -196,7 +196,7 @@ class Member:
                     self.status.skipped["too_many_entities"] += 1
                     continue
             delta = use.total - flow.total
-            older = first and use.total > use.recent  # all of it is, or this gateway has forgotten a total since then
+            older = first and use.total > use.recent  # part of the total is older use, never heard here or forgotten
             history = resumed or flow.missed or (older and now - peer.complete <= self._forget_after)
             flow.missed = False
             if history or older or delta < 0:  # use that is older than the window does not count

@@ -9,7 +9,7 @@ A key update has 27 bytes and takes OpenSSL up to 45 us. A read of 64 KiB of the
 """
 
 PIECE_BYTES: Final = 48 * 1024
-"""A piece of large records has so many bytes, and the rest of its last record: at most 64 KiB."""
+"""A piece of large records has so many bytes, and the rest of its last record: some 64 KiB at most."""
 
 _HEADER_BYTES: Final = 5
 
