@@ -1,7 +1,7 @@
 """Atomic replacement of files."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -16,17 +16,35 @@ def replace_file(path: Path, lines: Iterable[str], *, durable: bool) -> None:
     A symbolic link stays: its target is replaced. After a kill, the file is either the old or the new one. `durable`: after
     the return, the new file survives a loss of power.
     """
-    path = real_path(path)
-    new = path.with_name(f"{path.name}.new")
-    with new.open("w", encoding="utf-8") as file:
-        file.writelines(lines)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    new.replace(path)
+    replace_files({path: lines}, durable=durable)
+
+
+def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> None:
+    """As `replace_file`, for several files. If one of them can't be written, all keep their earlier content.
+
+    After a kill between two renames, some files are new and the others old.
+    """
+    written = []
+    for path, lines in contents.items():
+        real = real_path(path)
+        new = real.with_name(f"{real.name}.new")
+        written.append((new, real))
+        with new.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+    for new, real in written:
+        new.replace(real)
     if durable:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name has to be on the disk as well
-        finally:
-            os.close(folder)
+        for folder in {real.parent for _, real in written}:
+            _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new names of files on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -20,7 +20,7 @@ from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import POSITION, TOPICS, beside
 from gateway.features.quota_api.rules import parts_of, without_topics
 from gateway.files.file_lock import FileLock
-from gateway.files.whole_file import replace_file
+from gateway.files.whole_file import replace_file, replace_files
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION = 1
@@ -186,16 +186,19 @@ class StateFile:
         return ConfigError("quotas set through the API", [Problem("state.path", message, remedy)])
 
     def _save(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
-        """A request changes quotas or thresholds, not both: if a write fails, neither file has the change."""
-        self._write(self.path, without_topics(after))
+        """Requests of several clients may change quotas and thresholds at once: if a write fails, no file has a change."""
         topics = _of_topics(after)
+        contents = {}
         if topics != _of_topics(before) or (topics and not self._topics.exists()):
-            self._write(self._topics, topics)
+            # Thresholds leave the common file last: a kill between two renames loses none.
+            contents[self._topics] = _text(topics)
+        contents[self.path] = _text(without_topics(after))
+        replace_files(contents, durable=True)
 
-    @staticmethod
-    def _write(path: Path, quotas: DynamicQuotas) -> None:
-        rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
-        replace_file(path, [json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)], durable=True)
+
+def _text(quotas: DynamicQuotas) -> list[str]:
+    rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
+    return [json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)]
 
 
 def _digest(quotas: DynamicQuotas) -> str:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.problems import ConfigError
-from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, StateFile
+from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, StateFile, _text
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
@@ -71,7 +71,7 @@ async def test_thresholds_of_topics_have_a_file_of_their_own(file):
 
 async def test_thresholds_leave_the_common_file_at_a_save(file):
     topics = {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
-    file._write(file.path, ALICE | topics)
+    file.path.write_text("".join(_text(ALICE | topics)))
     quotas = await file.load()
     assert quotas == ALICE | topics
     await file.save(quotas, quotas)
@@ -89,6 +89,18 @@ async def test_failed_save_keeps_earlier_state(file):
         "so nothing is changed",
     )
     assert await file.load() == ALICE
+
+
+@pytest.mark.parametrize("name", ["weir.state.json", "weir.state.topics.json"])
+async def test_failed_save_changes_neither_of_both_files(file, name):
+    """Several clients alter quotas and thresholds in one save, and all of them learn that it failed."""
+    before = ALICE | {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
+    after = {entity: {key: value * 2 for key, value in limits.items()} for entity, limits in before.items()}
+    await file.save({}, before)
+    file.path.with_name(f"{name}.new").mkdir()
+    with pytest.raises(NotSavedError, match="Is a directory"):
+        await file.save(before, after)
+    assert await file.load() == before
 
 
 async def test_save_syncs_file_and_folder(file, monkeypatch):
