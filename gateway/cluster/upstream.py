@@ -17,9 +17,12 @@ from gateway.cluster.deadlines import Deadlines
 from gateway.cluster.login import Login
 from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
-from gateway.proxy.socket_transport import SocketTransport, dial
+from gateway.proxy.sessions import Attempt
+from gateway.proxy.socket_transport import dial
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
+from gateway.proxy.tls.handshake import BrokerHandshake
+from gateway.proxy.tls.tls_transport import TlsTransport
 
 CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
@@ -31,9 +34,6 @@ FAILED_SECONDS = 30.0
 
 RESOLVED_SECONDS = 10.0
 """The time for which new connections use the IP address that a broker's name had."""
-
-_SHUTDOWN_SECONDS = 86_400.0
-"""A session ends its broker's connection itself, perhaps long after its client has gone: requests with acks=0 still wait."""
 
 _OWN_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of this machine, which say nothing of the broker."""
@@ -48,14 +48,47 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
         return words
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
-    # asyncio gives no message if the peer closes the connection in the TLS handshake; any other error has one.
+    # An error without a message: the peer has closed the connection in the TLS handshake.
     return "it closed the connection in the TLS handshake; does that port speak TLS?"
+
+
+async def connect(
+    address: Address, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None
+) -> asyncio.Transport:
+    """Connect a protocol, with TLS if there is a context. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    if context is None:
+        transport, _ = await loop.create_connection(protocol, *address)
+        return transport
+    done = loop.create_future()
+    tls = TlsTransport(context, BrokerHandshake(protocol(), done), address[0])
+    try:
+        await loop.create_connection(lambda: cast("asyncio.Protocol", tls), *address)
+        await done
+    except BaseException:
+        tls.abort()
+        raise
+    return cast("asyncio.Transport", tls)
+
+
+def attempt(
+    poller: Poller, resolved: Address, protocol: asyncio.Protocol, context: ssl.SSLContext | None, host: str
+) -> Attempt:
+    """Begin to connect a protocol to an IP address, with TLS if there is a context. Raises OSError if that fails at once.
+
+    The server's certificate must be that of `host`.
+    """
+    if context is None:
+        return dial(poller, resolved, protocol)
+    tls = TlsTransport(context, BrokerHandshake(protocol), host)
+    tls.connect_over(cast("asyncio.Transport", dial(poller, resolved, cast("asyncio.Protocol", tls))))
+    return tls
 
 
 class Upstream:
     """Connects to brokers. `live` has the TLS context, and is None for plaintext. `login` is for Weir's own connections.
 
-    With a `poller`, most connections of clients are made at once: those without TLS, to an IP address that is known.
+    With a `poller`, most connections of clients are made at once: those to an IP address that is known.
     """
 
     def __init__(
@@ -73,7 +106,7 @@ class Upstream:
         self.live: LiveContext[ssl.SSLContext] | None = None
         self._deadlines = Deadlines()
         self._made: list[asyncio.Transport] = []  # since the last `tick`
-        self._attempts: dict[SocketTransport, tuple[Address, float]] = {}  # connecting; their ends, monotonic seconds
+        self._attempts: dict[Attempt, tuple[Address, float]] = {}  # connecting; their ends, monotonic seconds
         self._resolved: dict[Address, tuple[Address, float]] = {}  # IP addresses, and how long they hold
         self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
         if config.tls is not None:
@@ -113,23 +146,23 @@ class Upstream:
                 failures.append(f"{address[0]}:{address[1]}: {error}")
         raise OSError("; ".join(failures))
 
-    def dial_broker_at_once(self, node_id: int, protocol: asyncio.Protocol) -> SocketTransport | None:
+    def dial_broker_at_once(self, node_id: int, protocol: asyncio.Protocol) -> Attempt | None:
         """Begin to connect to a known broker; None if that takes `dial_broker`."""
         return self._attempt(self.brokers.address(node_id), protocol)
 
-    def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> SocketTransport | None:
+    def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> Attempt | None:
         """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`."""
         address = next((address for address in self.brokers.anyone() if address not in self._failed), None)
         return None if address is None else self._attempt(address, protocol)
 
-    def _attempt(self, address: Address, protocol: asyncio.Protocol) -> SocketTransport | None:
-        if self.poller is None or self.live is not None or address in self._failed:
+    def _attempt(self, address: Address, protocol: asyncio.Protocol) -> Attempt | None:
+        if self.poller is None or address in self._failed:
             return None
         resolved = self._resolved.get(address) or self._literal(address)
         if resolved is None:
             return None
         try:
-            transport = dial(self.poller, resolved[0], protocol)
+            transport = attempt(self.poller, resolved[0], protocol, self.context, address[0])
         except OSError as error:
             if error.errno not in _OWN_ERRORS:
                 del self._resolved[address]
@@ -151,11 +184,8 @@ class Upstream:
 
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol], seconds: float) -> asyncio.Transport:
         """Connect within `seconds`. Raises OSError, which names the cause."""
-        context = self.context
-        shutdown = None if context is None else _SHUTDOWN_SECONDS
         try:
-            dial = asyncio.get_running_loop().create_connection(protocol, *address, ssl=context, ssl_shutdown_timeout=shutdown)
-            transport, _ = await self._deadlines.keep(dial, seconds)
+            transport = await self._deadlines.keep(connect(address, protocol, self.context), seconds)
         except OSError as error:  # a TimeoutError is one
             if error.errno not in _OWN_ERRORS:
                 self._failed[address] = clock.monotonic()

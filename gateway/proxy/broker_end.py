@@ -3,37 +3,15 @@
 import asyncio
 from typing import Final, cast
 
-from gateway.proxy.sessions import SessionHost
-from gateway.proxy.socket_transport import SocketTransport, is_own
+from gateway.proxy.sessions import Attempt, SessionHost
 from gateway.proxy.wire import Data
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
 
-CLOSE_SECONDS: Final = 5.0
-"""The time for the end of TLS with a broker whose client has gone."""
-
 # Reasons not to read the client's socket.
 BROKER_FULL: Final = 2
 CONNECTING: Final = 4
-
-
-def has_unsent(broker: asyncio.Transport, *, unanswered: bool) -> bool:
-    """True if bytes may still wait for the broker. `unanswered`: its last Produce had acks=0.
-
-    uvloop's TLS transport does not count the bytes that its socket's buffer holds, until its end.
-    """
-    return broker.get_write_buffer_size() > 0 or (unanswered and _is_tls(broker))
-
-
-def end_soon(broker: asyncio.Transport | None) -> None:
-    """Abort a connection that is closing and that nobody needs, if its broker does not end TLS in time."""
-    if broker is not None and _is_tls(broker):
-        asyncio.get_running_loop().call_later(CLOSE_SECONDS, broker.abort)
-
-
-def _is_tls(broker: asyncio.Transport) -> bool:
-    return broker.get_extra_info("sslcontext") is not None
 
 
 class BrokerSession:
@@ -62,15 +40,16 @@ class BrokerSession:
 
 
 class BrokerEnd:
-    """The asyncio protocol of the connection to the broker."""
+    """The asyncio protocol of the connection to the broker. Without `at_once`, the connection is the result of `Dial`."""
 
-    def __init__(self, session: BrokerSession) -> None:
+    def __init__(self, session: BrokerSession, *, at_once: bool) -> None:
         self._session = session
+        self._at_once = at_once
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         broker = cast("asyncio.Transport", transport)
         broker.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
-        if is_own(transport):  # any other one is the result of `Dial`
+        if self._at_once:
             self._session.broker_connected(broker)
 
     def data_received(self, data: bytes) -> None:
@@ -103,14 +82,14 @@ class Dialing:
         self._host = host
         self.early: list[Data] = [early]
         self.waited = False
-        self._attempt: SocketTransport | None = None
+        self._attempt: Attempt | None = None
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
 
     def begin(self) -> None:
         """Connect. `broker_connected` may be called within this call."""
         at_once = self._host.dial_at_once
-        attempt = None if at_once is None else at_once(self._broker_end())
+        attempt = None if at_once is None else at_once(self._broker_end(at_once=True))
         if attempt is None:
             self._wait()
             self._dial_others()
@@ -137,8 +116,8 @@ class Dialing:
         if self._task is not None:
             self._task.cancel()
 
-    def _broker_end(self) -> asyncio.Protocol:
-        return cast("asyncio.Protocol", BrokerEnd(self._session))
+    def _broker_end(self, *, at_once: bool = False) -> asyncio.Protocol:
+        return cast("asyncio.Protocol", BrokerEnd(self._session, at_once=at_once))
 
     def _wait(self) -> None:
         self.waited = True

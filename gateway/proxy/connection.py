@@ -7,12 +7,11 @@ can't inherit from an interpreted one.
 import asyncio
 import logging
 from collections.abc import Callable, Set
-from ssl import SSLError
 from typing import Final, cast
 
 from gateway.clock import monotonic
 from gateway.cluster.brokers import Address
-from gateway.proxy.broker_end import CONNECTING, WRITE_BUFFER_HIGH, BrokerSession, Dialing, end_soon, has_unsent
+from gateway.proxy.broker_end import CONNECTING, WRITE_BUFFER_HIGH, BrokerSession, Dialing
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
@@ -139,7 +138,6 @@ class Session(BrokerSession):
             self._let_go_of_core()
         elif not self._owed:
             self._leave()
-            end_soon(self._broker)
 
     def _close_idle_broker(self) -> None:
         """Close the broker's connection after the client's, once no answer of the broker's counts any more."""
@@ -154,7 +152,7 @@ class Session(BrokerSession):
         """
         if self._broker is None:
             return self._requests.wants_no_answers
-        return len(self._core.in_flight) > 0 or has_unsent(self._broker, unanswered=self._requests.wants_no_answers)
+        return len(self._core.in_flight) > 0 or self._broker.get_write_buffer_size() > 0
 
     def _leave(self) -> None:
         slot, self._slot = self._slot, None
@@ -213,8 +211,8 @@ class Session(BrokerSession):
             if self._dialing is None:
                 self._let_go_of_core()
         elif not self._client.is_closing():
-            if isinstance(exc, SSLError):
-                why = cause_of(exc, "the broker's").words
+            if isinstance(exc, ProtocolError):  # of its TLS
+                why = str(exc) if exc.__cause__ is None else cause_of(exc.__cause__, "the broker's").words
                 self._report(logging.WARNING, "broker_tls", "%s ended the connection: %s", self._host.broker, why)
             else:
                 why = f": {exc}" if exc else ""

@@ -8,7 +8,6 @@ from typing import Protocol
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
-from gateway.proxy.socket_transport import SocketTransport
 from gateway.quotas.bucket import Bucket
 
 
@@ -149,7 +148,22 @@ Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Connects a protocol to a broker. Raises OSError, also if that takes too long."""
 
 
-DialAtOnce = Callable[[asyncio.Protocol], SocketTransport | None]
+class Attempt(Protocol):
+    """A connection that was begun without a task."""
+
+    @property
+    def connecting(self) -> bool:
+        """True until the protocol has the connection, or until the attempt fails."""
+        ...
+
+    def abort(self) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """As `abort`. The protocol gets the error."""
+        ...
+
+
+DialAtOnce = Callable[[asyncio.Protocol], Attempt | None]
 """Begins to connect a protocol to a broker; None if that takes a `Dial`. After a failure, the protocol only gets
 `connection_lost`."""
 

@@ -1,4 +1,4 @@
-"""Divides a TLS client's bytes into pieces for OpenSSL. It knows nothing of a record but its length."""
+"""Divides a TLS peer's bytes into pieces for OpenSSL. It knows nothing of a record but its length."""
 
 from typing import Final
 
@@ -11,17 +11,24 @@ A key update has 27 bytes and takes OpenSSL up to 45 us. A read of 64 KiB of the
 PIECE_BYTES: Final = 48 * 1024
 """A piece of large records has so many bytes, and the rest of its last record: some 64 KiB at most."""
 
+MAX_SURPLUS_BYTES: Final = 64 * 1024
+"""The limit on the bytes that a peer sends beyond `BYTES_PER_CONTENT` for each byte of content. Requests stay far below."""
+
+BYTES_PER_CONTENT: Final = 32
+"""More than the 23 bytes of a record with one byte of content."""
+
 _HEADER_BYTES: Final = 5
 
 
 class RecordCounter:
     """Follows the headers of a connection's records (RFC 8446, section 5.1), in any chunking."""
 
-    __slots__ = ("_head", "_missing")
+    __slots__ = ("_head", "_missing", "_surplus")
 
     def __init__(self) -> None:
         self._head = b""  # the beginning of a header that is cut
         self._missing = 0  # the bytes of the last record that are still to come
+        self._surplus = 0
 
     def end(self, data: memoryview, begin: int) -> int:
         """The end of the next bytes for OpenSSL: `MAX_RECORDS` records, or at least `PIECE_BYTES`, or all of `data`."""
@@ -51,3 +58,8 @@ class RecordCounter:
         end = 0
         while end < len(data):
             end = self.end(data, end)
+
+    def have_little_content(self, size: int, content: int) -> bool:
+        """True if the peer has sent too much without content. `size` bytes of records came, with `content` bytes in them."""
+        self._surplus = max(0, self._surplus + size - BYTES_PER_CONTENT * content)
+        return self._surplus > MAX_SURPLUS_BYTES

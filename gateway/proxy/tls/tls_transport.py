@@ -1,11 +1,12 @@
-"""TLS with a client, between the transport of its bytes and its session."""
+"""TLS with a client or a broker, between the transport of its bytes and its session."""
 
 import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
+from gateway.proxy.tls.handshake import Handshake
 from gateway.proxy.tls.tls_records import PIECE_BYTES, RecordCounter
 from gateway.proxy.wire import Data
 from protocol.errors import ProtocolError
@@ -20,17 +21,11 @@ HANDSHAKE_BYTES: Final = 8 * 1024
 """The most bytes of a read before the end of the handshake."""
 
 SHUTDOWN_SECONDS: float = 5.0
-"""The time for a client to close its side after the gateway has."""
+"""The time for the peer to close its side after the gateway has."""
 
 MAX_REPLY_BYTES: Final = 16 * 1024
 """The limit on OpenSSL's replies to key updates, which wait for the next response under TLS 1.3. Without a limit, a client
 could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes to refuse a renegotiation."""
-
-MAX_SURPLUS_BYTES: Final = 64 * 1024
-"""The limit on the bytes that a client sends beyond `BYTES_PER_CONTENT` for each byte of content. Requests stay far below."""
-
-BYTES_PER_CONTENT: Final = 32
-"""More than the 23 bytes of a record with one byte of content."""
 
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes in one TLS record."""
@@ -47,42 +42,29 @@ _CLOSING: Final = 2  # the transport below still sends; what it reads is dropped
 _LOST: Final = 3
 
 
-class Handshake(Protocol):
-    """Learns of a handshake's end."""
-
-    def finished(self) -> asyncio.BaseProtocol:
-        """The handshake is done. Return the protocol of the connection."""
-        ...
-
-    def failed(self, error: ssl.SSLError) -> None:
-        """OpenSSL refused the client. The connection will be lost."""
-        ...
-
-    def lost(self, error: Exception | None) -> None:
-        """The connection was lost before the end of the handshake."""
-        ...
-
-
 class TlsTransport:
     """Two things at once: the protocol of the transport below, and the transport of the session.
 
     A session begins after the handshake, with `connection_made`. Its protocol must not be a buffered one. Its
-    `connection_lost` gets a `ProtocolError` with the reason `tls` if OpenSSL cannot go on with the client's bytes.
+    `connection_lost` gets a `ProtocolError` with the reason `tls` if OpenSSL cannot go on with the peer's bytes.
+    With the host of a `broker`, the gateway is the client of this TLS.
     """
 
     __deletable__ = ("_object", "_protocol", "_read", "_received", "_write")
     __slots__ = (
-        "_below", "_ended", "_error", "_handshake", "_incoming", "_max_replies", "_object", "_outgoing", "_protocol", "_read",
-        "_reading", "_received", "_records", "_room", "_state", "_surplus", "_timer", "_waiting", "_write", "_write_ended",
+        "_below", "_broker", "_ended", "_error", "_handshake", "_incoming", "_max_replies", "_object", "_outgoing",
+        "_protocol", "_read", "_reading", "_received", "_records", "_room", "_state", "_timer", "_waiting", "_write",
+        "_write_ended",
     )  # fmt: skip
 
-    def __init__(self, context: ssl.SSLContext, handshake: Handshake) -> None:
+    def __init__(self, context: ssl.SSLContext, handshake: Handshake, broker: str | None = None) -> None:
         self._below: asyncio.Transport | None = None
         self._error: Exception | None = None
         self._handshake: Handshake | None = handshake
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._broker = broker
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=broker is None, server_hostname=broker)
         # `SSLObject` passes each call on to this object, which costs a frame of Python.
         inner = getattr(self._object, "_sslobj", self._object)
         self._read: Callable[[int], bytes] = inner.read
@@ -92,8 +74,7 @@ class TlsTransport:
         self._room = _HANDSHAKE  # for the next read
         self._records = RecordCounter()
         self._waiting = b""  # bytes that have come, and that OpenSSL gets in a later turn
-        self._surplus = 0
-        self._ended = False  # the client has sent close_notify
+        self._ended = False  # the peer has sent close_notify
         self._max_replies = 0
         self._write_ended = False
         self._timer: asyncio.TimerHandle | None = None
@@ -102,10 +83,12 @@ class TlsTransport:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         below = cast("asyncio.Transport", transport)
-        if self._state == _SHAKING_HANDS:
-            self._below = below
-        else:  # it was given up since the accept
+        if self._state != _SHAKING_HANDS:  # it was given up since the accept
             below.abort()
+            return
+        self._below = below
+        if self._broker is not None:
+            self._shake_hands()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return self._room
@@ -130,7 +113,7 @@ class TlsTransport:
     def eof_received(self) -> None:
         """Close the connection, unless `_decrypt` has: the transport below does so."""
         if self._state == _OPEN:
-            self._client_ended()
+            self._peer_ended()
 
     def pause_writing(self) -> None:
         if self._state == _OPEN:
@@ -151,7 +134,7 @@ class TlsTransport:
         # Without these references, the objects of a connection are freed at once, and not by the garbage collector.
         del self._object, self._read, self._write
         if handshake is not None:
-            handshake.lost(exc)
+            handshake.lost(self._error or exc)
             return
         protocol = self._protocol
         del self._protocol, self._received
@@ -171,8 +154,8 @@ class TlsTransport:
                 handshake.failed(error)
             self._fail(error)
             return
-        # After a handshake of TLS 1.3 only session tickets wait. They go out with the first response.
-        if self._object.version() == "TLSv1.3":
+        # After a client's handshake of TLS 1.3 only session tickets wait. They go out with the first response.
+        if self._broker is None and self._object.version() == "TLSv1.3":
             self._max_replies = self._outgoing.pending + MAX_REPLY_BYTES  # tickets contain the client's certificate
         else:
             self._flush()
@@ -196,8 +179,9 @@ class TlsTransport:
         except ssl.SSLError as problem:
             error = problem
         content = records[0] if len(records) == 1 else b"".join(records)
-        self._weigh(len(encrypted) - len(self._waiting), len(content))
-        endless = self._outgoing.pending > self._max_replies or self._surplus > MAX_SURPLUS_BYTES
+        size = len(encrypted) - len(self._waiting)
+        self._room = _buffer if size >= READ_BYTES else _FIRST
+        endless = self._records.have_little_content(size, len(content)) or self._outgoing.pending > self._max_replies
         if content:
             self._received(content)
         if self._state == _OPEN:
@@ -209,27 +193,22 @@ class TlsTransport:
             elif endless:
                 self._fail("it updates its keys or asks for handshakes again and again")
 
-    def _weigh(self, size: int, content: int) -> None:
-        """Choose the size of the next read after `size` bytes with `content` bytes in their records."""
-        self._surplus = max(0, self._surplus + size - BYTES_PER_CONTENT * content)
-        self._room = _buffer if size >= READ_BYTES else _FIRST
-
     def _end_where_read(self) -> None:
-        """Close the connection if the client has ended it and the session reads.
+        """Close the connection if the peer has ended it and the session reads.
 
-        A paused session still holds requests that came before. TCP's FIN waits behind them in the same way.
+        A paused session still holds what came before. TCP's FIN waits behind them in the same way.
         """
         if self._ended and self._reading and self._state == _OPEN:
-            self._client_ended()
+            self._peer_ended()
 
-    def _client_ended(self) -> None:
+    def _peer_ended(self) -> None:
         self._protocol.eof_received()
         if self._state == _OPEN:
             self._notify_of_close()
             self._close_below()
 
     def _read_records(self, encrypted: memoryview, records: list[bytes]) -> bool:
-        """Append the contents of the whole records. True if the client has ended."""
+        """Append the contents of the whole records. True if the peer has ended."""
         incoming, read, size, given = self._incoming, self._read, len(encrypted), 0
         while True:
             begin, given = given, self._records.end(encrypted, given)
@@ -333,7 +312,7 @@ class TlsTransport:
 
     def _notify_of_close(self) -> None:
         if self._state == _OPEN and not self._write_ended:
-            with suppress(ssl.SSLError):  # OpenSSL would read the client's close_notify next
+            with suppress(ssl.SSLError):  # OpenSSL would read the peer's close_notify next
                 self._object.unwrap()
             self._flush()
 
@@ -352,7 +331,7 @@ class TlsTransport:
         return self._state == _CLOSING or self._state == _LOST
 
     def close(self) -> None:
-        """Pass on nothing more. Send close_notify after the bytes that are written, and wait for the client to close.
+        """Pass on nothing more. Send close_notify after the bytes that are written, and wait for the peer to close.
 
         A second call closes the connection.
         """
@@ -375,11 +354,12 @@ class TlsTransport:
     def _fail(self, cause: ssl.SSLError | str) -> None:
         """Close the connection after OpenSSL's alert. The session's `connection_lost` gets the error."""
         self._error = ProtocolError("tls", f"its TLS is invalid: {cause}")
+        self._error.__cause__ = None if isinstance(cause, str) else cause
         self._flush()
         self._close_below()
 
     def _close_below(self) -> None:
-        """Close the connection after the bytes that are written, also if the client reads no more."""
+        """Close the connection after the bytes that are written, also if a client reads no more."""
         self._state = _CLOSING
         if self._below is not None:
             self._below.close()
@@ -388,7 +368,30 @@ class TlsTransport:
 
     def _limit_close(self, below: asyncio.Transport) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, below.abort)
+            self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._end_late, below)
+
+    def _end_late(self, below: asyncio.Transport) -> None:
+        """Abort the connection. A broker that reads slowly gets all bytes first, as without TLS."""
+        self._timer = None
+        if self._broker is not None and below.get_write_buffer_size():
+            self._limit_close(below)
+        else:
+            below.abort()
+
+    # The attempt to connect to a broker.
+
+    def connect_over(self, below: asyncio.Transport) -> None:
+        """The transport below is connecting to the broker."""
+        self._below = below
+
+    @property
+    def connecting(self) -> bool:
+        return self._state == _SHAKING_HANDS
+
+    def fail(self, error: Exception) -> None:
+        """As `abort`. The handshake gets the error."""
+        self._error = error
+        self.abort()
 
 
 def is_tls(transport: object) -> bool:

@@ -7,26 +7,31 @@ from contextlib import ExitStack, asynccontextmanager, closing
 import pytest
 import uvloop
 
+from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_draining_sockets import Place, until
 
 
-@pytest.fixture
-def silent():
-    """The address of a server that does not answer: its queue is full, so the kernel drops connections."""
+@pytest.fixture(params=["TCP", "TLS over TCP", "TLS"])
+def make_place(request, tmp_path):
+    """A place whose first address does not answer, to TCP or to the TLS handshake that follows."""
     with ExitStack() as stack:
-        server = stack.enter_context(closing(socket.socket()))
-        server.bind(("127.0.0.1", 0))
-        server.listen(0)
-        stack.enter_context(closing(socket.create_connection(server.getsockname())))
-        yield server.getsockname()
+        server = stack.enter_context(closing(socket.create_server(("127.0.0.1", 0), backlog=0)))
+        if request.param != "TLS":  # the queue is full, so the kernel drops connections
+            stack.enter_context(closing(socket.create_connection(server.getsockname())))
+
+        def make():
+            place = Place(None, None if request.param == "TCP" else Authority(tmp_path), own=True)
+            place.first_address = server.getsockname()
+            return place
+
+        yield make
 
 
 def on_uvloop(scenario):
-    def run(silent):
+    def run(make_place):
         async def limited():
-            async with asyncio.timeout(60), Place(own=True) as place:
-                place.first_address = silent
+            async with asyncio.timeout(60), make_place() as place:
                 await scenario(place)
 
         uvloop.run(limited())

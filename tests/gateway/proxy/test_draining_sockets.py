@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import uvloop
 
+from gateway.cluster.upstream import attempt, connect
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.observer import Outlet
@@ -25,9 +26,10 @@ from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.poller import Poller
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import SessionHost, Sessions
-from gateway.proxy.socket_transport import SocketTransport, dial
+from gateway.proxy.socket_transport import SocketTransport
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
+from gateway.proxy.tls.tls_transport import TlsTransport
 from gateway.quotas.engine import QuotaEngine
 from loadtest.testkit.certificates import LOOPBACK, Authority
 from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, Metered, produced
@@ -69,6 +71,7 @@ class Place:
         self._open = AsyncExitStack()
         self.dial_error = None
         self.attempts = []
+        self.dialed = []
         self.first_address = None  # of the attempt without a task; the broker's if None
 
     async def __aenter__(self):
@@ -92,6 +95,10 @@ class Place:
     async def __aexit__(self, *_):
         for session in self.sessions:
             session.abort()
+        for transport in self.dialed:
+            transport.abort()
+        # One may still wait for the end of TLS. It has its socket until the event loop has closed it.
+        await until(lambda: all(one.get_extra_info("socket") is None for one in self.dialed if isinstance(one, TlsTransport)))
         await self._open.aclose()
 
     def inspect_topics(self, quotas):
@@ -122,15 +129,15 @@ class Place:
     async def _dial(self, protocol):
         if self.dial_error is not None:
             raise self.dial_error
-        transport, _ = await asyncio.get_running_loop().create_connection(
-            protocol, *self._broker.sockets[0].getsockname(), ssl=self._dial_tls
-        )
-        return transport
+        self.dialed.append(await connect(self._broker.sockets[0].getsockname(), protocol, self._dial_tls))
+        return self.dialed[-1]
 
     def _dial_at_once(self, protocol):
         if self.dial_error is not None:
             return None
-        self.attempts.append(dial(self._poller, self.first_address or self._broker.sockets[0].getsockname(), protocol))
+        address = self.first_address or self._broker.sockets[0].getsockname()
+        self.attempts.append(attempt(self._poller, address, protocol, self._dial_tls, HOST))
+        self.dialed.append(self.attempts[-1])
         return self.attempts[-1]
 
     def _protocol(self):
@@ -155,10 +162,11 @@ class Place:
         return server.getsockname()[1]
 
 
-@pytest.fixture(params=["tcp", "own tcp", "tls", "own tls"])
+@pytest.fixture(params=["tcp", "own tcp", "tls", "own tls", "broker's tls", "own broker's tls"])
 def make_place(request, tmp_path):
     authority = Authority(tmp_path) if request.param.endswith("tls") else None
-    return partial(Place, authority, own=request.param.startswith("own"))
+    both = (None, authority) if "broker" in request.param else (authority, None)
+    return partial(Place, *both, own=request.param.startswith("own"))
 
 
 def on_uvloop(scenario):

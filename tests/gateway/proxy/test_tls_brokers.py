@@ -1,57 +1,89 @@
-"""Sessions whose broker speaks TLS: uvloop's transport does not count the bytes below TLS."""
+"""Sessions whose broker speaks TLS: nothing that either side has written is lost at the end."""
 
 import asyncio
+from functools import partial
 
 import pytest
 import uvloop
 
-from gateway.proxy import broker_end
+from gateway.proxy.tls import tls_transport
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import Place, begin, until
+from tests.gateway.proxy.test_draining_sockets import Place, begin, leave_bytes_behind, until
 
 
 def run(scenario):
     async def limited():
         async with asyncio.timeout(60):
-            await scenario
+            await scenario()
 
     uvloop.run(limited())
 
 
-@pytest.mark.parametrize(
-    ("frame", "counted"),
-    [(m.produce(1, acks=0), 1), (m.produce(1), 0), (m.heartbeat(1), 0)],
-    ids=["acks=0", "acks=1", "heartbeat"],
-)
-def test_session_without_answers_counts_until_the_end_of_tls(tmp_path, frame, counted):
-    """A drain waits for its bytes."""
+@pytest.fixture(params=[False, True], ids=["uvloop's transport", "own transport"])
+def make_place(request, tmp_path):
+    return partial(Place, None, Authority(tmp_path), own=request.param)
+
+
+def test_slow_client_gets_all_answers_of_broker_that_closes(make_place):
+    """The broker's end arrives with its last answers, while the client reads nothing."""
+    answers = [(20_004).to_bytes(4) + number.to_bytes(4) + bytes(20_000) for number in range(1_000)]
 
     async def scenario():
-        async with Place(None, Authority(tmp_path)) as place:
-            _, to_gateway, broker, to_client, session = await begin(place, frame)
-            to_client.transport.pause_reading()
-            to_gateway.close()
-            await until(lambda: session._client is None)
-            assert len(place.sessions) == counted
-            to_client.transport.resume_reading()
-            assert await broker.read() == b""
+        async with make_place() as place:
+            client, _, _, to_client, session = await begin(place, *(m.fetch(number) for number in range(len(answers))))
+            client._transport.pause_reading()
+            sent = 0
+            while not session._requests.client_full:
+                to_client.write(answers[sent])
+                await to_client.drain()
+                await turns(10)
+                sent += 1
+            to_client.write(b"".join(answers[sent : sent + 10]))
+            to_client.close()
+            await turns(100)
+            to_client.transport.abort()  # a broker waits for no close_notify
+            await turns(100)
+            client._transport.resume_reading()
+            assert await client.read() == b"".join(answers[: sent + 10])
+
+    run(scenario)
+
+
+async def turns(number):
+    """Let the event loop serve what has arrived."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def test_slow_broker_gets_all_bytes_of_client_that_has_gone(make_place, monkeypatch):
+    """The time for the end of TLS begins after them."""
+    monkeypatch.setattr(tls_transport, "SHUTDOWN_SECONDS", 0.01)
+
+    async def scenario():
+        async with make_place() as place:
+            broker, rest, session = await leave_bytes_behind(place)
+            short = session._broker._timer
+            monkeypatch.undo()
+            await until(lambda: session._broker._timer is not short)
+            assert len(place.sessions) == 1
+            assert await broker.read() == rest
             await place.sessions.wait_empty()
 
-    run(scenario())
+    run(scenario)
 
 
-def test_broker_that_does_not_end_tls_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(broker_end, "CLOSE_SECONDS", 0.01)
+def test_broker_that_does_not_end_tls_is_left(make_place, monkeypatch):
+    monkeypatch.setattr(tls_transport, "SHUTDOWN_SECONDS", 0.01)
 
     async def scenario():
-        async with Place(None, Authority(tmp_path)) as place:
+        async with make_place() as place:
             _, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1))
             to_client.transport.pause_reading()
             to_gateway.close()
             await until(lambda: not hasattr(session, "_core"))
 
-    run(scenario())
+    run(scenario)
 
 
 class CutSession(asyncio.Protocol):
@@ -92,5 +124,5 @@ def test_session_may_end_with_the_handshake_of_its_broker(tmp_path):
             await place.lost.wait()
             await place.sessions.wait_empty()
 
-    run(scenario())
+    run(scenario)
     assert not errors

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.proxy.tls import tls_transport as module
 from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
-from gateway.proxy.tls.tls_records import MAX_RECORDS
+from gateway.proxy.tls.tls_records import MAX_RECORDS, MAX_SURPLUS_BYTES
 from gateway.proxy.tls.tls_transport import (
     BUFFER_BYTES,
     MAX_REPLY_BYTES,
-    MAX_SURPLUS_BYTES,
     READ_BYTES,
     TlsTransport,
 )
@@ -397,7 +396,7 @@ def test_tickets_with_a_large_certificate_are_no_replies(authority):
 
 def test_bytes_without_content_end_the_connection(made):
     """OpenSSL needs long for changes of keys, and answers only some of them."""
-    made.transport._surplus = MAX_SURPLUS_BYTES  # in place of those changes: Python can't make them
+    made.transport._records._surplus = MAX_SURPLUS_BYTES  # in place of those changes: Python can't make them
     made.give(made.client.encrypted(b"request")[:10])
     assert made.below.closed == "closed"
 

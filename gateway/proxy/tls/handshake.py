@@ -1,0 +1,48 @@
+"""The interface of a TLS handshake, and the handshake with a broker. Those of clients are in `handshakes`."""
+
+import asyncio
+import ssl
+from typing import Protocol
+
+
+class Handshake(Protocol):
+    """Learns of a handshake's end."""
+
+    def finished(self) -> asyncio.BaseProtocol:
+        """The handshake is done. Return the protocol of the connection."""
+        ...
+
+    def failed(self, error: ssl.SSLError) -> None:
+        """OpenSSL refused the peer. The connection will be lost."""
+        ...
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection was lost before the end of the handshake."""
+        ...
+
+
+class BrokerHandshake:
+    """The handshake with a broker. If it fails, `protocol` only gets `connection_lost`, with an OSError that has the cause.
+
+    `done`, if given, has the end as well: it gets a result or that error.
+    """
+
+    def __init__(self, protocol: asyncio.BaseProtocol, done: "asyncio.Future[None] | None" = None) -> None:
+        self._protocol = protocol
+        self._done = done
+        self._error: Exception | None = None
+
+    def finished(self) -> asyncio.BaseProtocol:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+        return self._protocol
+
+    def failed(self, error: ssl.SSLError) -> None:
+        self._error = error
+
+    def lost(self, error: Exception | None) -> None:
+        problem = self._error or error or ConnectionResetError()
+        if self._done is None:
+            self._protocol.connection_lost(problem)
+        elif not self._done.done():
+            self._done.set_exception(problem)
