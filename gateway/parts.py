@@ -43,6 +43,7 @@ from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.scope import BROKER
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.snapshot import UsageRow
+from gateway.time_slices import in_slices
 from gateway.workers.worker import Worker, gateway_name
 
 
@@ -158,7 +159,7 @@ class InstalledFeatures:
         return [note for feature, section in self._sections.items() for note in feature.apply(section(config))]
 
     async def _active_rows(self) -> list[UsageRow]:
-        return self._engine.active_rows(clock.monotonic(), 2.0 * LOOK_SECONDS)
+        return await in_slices(self._engine.active_rows(clock.monotonic(), 2.0 * LOOK_SECONDS))
 
     def not_ready(self) -> str | None:
         """The first reason of a feature why clients should not be sent here yet."""

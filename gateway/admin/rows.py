@@ -53,7 +53,13 @@ class CurrentPlaces:
         return self._places
 
 
-def undescribed(row: Mapping[str, Any]) -> UsageRow:
-    """The bucket's use from such a row."""
-    values = {name: row[name] for name in _FIELDS}
-    return UsageRow(**{**values, "addresses": tuple(values["addresses"])})
+def undescribed(rows: list[Mapping[str, Any]]) -> Steps[list[UsageRow]]:
+    """The use of buckets from such rows. Empties `rows`: to free thousands of rows in one moment takes 10 ms."""
+    found: list[UsageRow] = []
+    rows.reverse()
+    while rows:
+        row = rows.pop()
+        values = {name: row[name] for name in _FIELDS}
+        found.append(UsageRow(**{**values, "addresses": tuple(values["addresses"])}))
+        yield
+    return found

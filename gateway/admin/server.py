@@ -111,7 +111,7 @@ class AdminServer(PageServer):
     async def _active(self) -> web.Response:
         """For a supervisor, which looks at it every few seconds."""
         view = self._view
-        return await json_page({"rows": view.engine.active_rows(view.monotonic(), ACTIVE_SECONDS)})
+        return await json_page({"rows": await in_slices(view.engine.active_rows(view.monotonic(), ACTIVE_SECONDS))})
 
     async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
         # Thousands of entities take long, so a thread looks through them.

@@ -28,7 +28,7 @@ class EngineView(Protocol):
     def rows(self, now: float) -> Steps[list[UsageRow]]:
         """A row for each bucket with its own name; the number of rows is bounded. `now` is monotonic, in seconds."""
 
-    def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
+    def active_rows(self, now: float, seconds: float) -> Steps[list[UsageRow]]:
         """The rows of buckets with a limit that were used in the last `seconds`, or were throttled lately."""
 
     def throttle_totals(self) -> list[ThrottleTotals]:

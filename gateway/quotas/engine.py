@@ -305,9 +305,15 @@ class QuotaEngine:
             rows += of_kind
         return rows
 
-    def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
-        """The rows of shown buckets with a limit that were used in the last `seconds`, or were throttled lately."""
-        return [row for slots in self._labelled.values() for row in slots.active_rows(now, seconds)]
+    def active_rows(self, now: float, seconds: float) -> Steps[list[UsageRow]]:
+        """The rows of shown buckets with a limit that were used in the last `seconds`, or were throttled lately.
+
+        The engine may be used between the steps.
+        """
+        rows: list[UsageRow] = []
+        for slots in self._labelled.values():
+            rows += yield from slots.active_rows(now, seconds)
+        return rows
 
     def buckets(self) -> Iterator[Bucket]:
         """Every bucket. The engine may not change meanwhile."""

@@ -56,13 +56,18 @@ class LabelSlots:
         bucket.labelled = False
         bucket.shown_before = bucket.tally()
 
-    def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
+    def active_rows(self, now: float, seconds: float) -> Steps[list[UsageRow]]:
         """The rows of buckets with a limit that were used in the last `seconds`, or were throttled lately."""
-        return [
-            bucket.row(now)
-            for bucket in self.buckets
-            if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
-        ]
+        named = list(self.buckets)
+        rows: list[UsageRow] = []
+        for start in range(0, len(named), STEP_BUCKETS):
+            rows += [
+                bucket.row(now)
+                for bucket in named[start : start + STEP_BUCKETS]
+                if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
+            ]
+            yield
+        return rows
 
     def _make_room(self) -> bool:
         """Take the least recently used slot of an entity that is not configured."""

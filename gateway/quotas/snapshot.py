@@ -1,8 +1,12 @@
 """The engine's figures for metrics, tables and the admin API."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
+from operator import add
+from typing import Any, Final
+
+from gateway.steps import Steps
 
 EXEMPT: Final = " (exempt)"
 """The end of a row's `level` if the entity is exempt."""
@@ -16,6 +20,10 @@ MAX_ADDRESSES: Final = 16
 """The addresses that a bucket remembers of an episode."""
 
 THROTTLE_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
+
+
+BucketName = tuple[str, str, str, str, str, str, bool]
+"""Kind, user, client-id, address, group and broker, as in metrics; True for a shadow limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,56 @@ class UsageRow:
     group: str = ""
     broker: str = ""
     shadow: bool = False
+
+    @property
+    def bucket(self) -> BucketName:
+        """The same for the rows of one bucket, of all times and processes."""
+        return self.kind, self.user, self.client_id, self.ip, self.group, self.broker, self.shadow
+
+
+def _known(choose: Callable[[float, float], float]) -> Callable[[float | None, float | None], float | None]:
+    return lambda one, other: one if other is None else other if one is None else choose(one, other)
+
+
+_ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "limit": _known(max),
+    "rate": add,
+    "used_ratio": max,
+    "tokens": _known(min),
+    "amount_total": add,
+    "throttled_total": add,
+    "unenforced_total": add,
+    "throttle_seconds_total": add,
+    "early_total": add,
+    "early_seconds_total": add,
+    "early_seconds_max": max,
+    "throttle_left": max,
+    "connections": add,
+    "throttled_seconds": _known(max),
+    "unthrottled_seconds": _known(min),
+    "addresses": lambda one, other: tuple(dict.fromkeys((*one, *other))),
+}
+"""The merge of each field of a bucket's rows. All other fields identify the bucket and are equal."""
+
+
+def merge_rows(answers: Iterable[Iterable[UsageRow]]) -> Steps[list[UsageRow]]:
+    """A row for each bucket of any process, with the sum of its use and its longest throttle."""
+    merged: dict[BucketName, UsageRow] = {}
+    for rows in answers:
+        for row in rows:
+            name = row.bucket
+            merged[name] = _merge_row(merged[name], row) if name in merged else row
+            yield
+    return list(merged.values())
+
+
+def _merge_row(one: UsageRow, other: UsageRow) -> UsageRow:
+    values: dict[str, Any] = {name: merge(getattr(one, name), getattr(other, name)) for name, merge in _ROW.items()}
+    if not one.source and other.source:
+        values |= {"level": other.level, "source": other.source}
+    if values["limit"] is None:
+        values["used_ratio"] = 0.0
+    return replace(one, **values)
 
 
 def is_throttled(left: float, unthrottled: float | None) -> bool:

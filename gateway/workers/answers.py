@@ -1,60 +1,12 @@
 """Merges the JSON answers of several workers: pure functions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from operator import add
-from typing import Any, Final
-
-from gateway.quotas.snapshot import UsageRow
+from typing import Any
 
 Answer = Mapping[str, Any]
 
 _VOLUME_STATES = ("OPEN", "THROTTLE", "PAUSE")
 _TOPIC_SUMS = ("appended_bytes", "throttled_bytes", "throttled_total")
-
-
-def _known(choose: Callable[[float, float], float]) -> Callable[[float | None, float | None], float | None]:
-    return lambda one, other: one if other is None else other if one is None else choose(one, other)
-
-
-_ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "limit": _known(max),
-    "rate": add,
-    "used_ratio": max,
-    "tokens": _known(min),
-    "amount_total": add,
-    "throttled_total": add,
-    "unenforced_total": add,
-    "throttle_seconds_total": add,
-    "early_total": add,
-    "early_seconds_total": add,
-    "early_seconds_max": max,
-    "throttle_left": max,
-    "connections": add,
-    "throttled_seconds": _known(max),
-    "unthrottled_seconds": _known(min),
-    "addresses": lambda one, other: tuple(dict.fromkeys((*one, *other))),
-}
-"""The merge of each field of a bucket's rows. All other fields identify the bucket and are equal."""
-
-
-def merge_rows(answers: Iterable[Iterable[UsageRow]]) -> list[UsageRow]:
-    """A row for each bucket of any worker, with the sum of its use and its longest throttle."""
-    merged: dict[tuple[str | bool, ...], UsageRow] = {}
-    for rows in answers:
-        for row in rows:
-            key = row.kind, row.user, row.client_id, row.ip, row.group, row.broker, row.shadow
-            merged[key] = _merge_row(merged[key], row) if key in merged else row
-    return list(merged.values())
-
-
-def _merge_row(one: UsageRow, other: UsageRow) -> UsageRow:
-    values: dict[str, Any] = {name: merge(getattr(one, name), getattr(other, name)) for name, merge in _ROW.items()}
-    if not one.source and other.source:
-        values |= {"level": other.level, "source": other.source}
-    if values["limit"] is None:
-        values["used_ratio"] = 0.0
-    return replace(one, **values)
 
 
 def _if_configured(merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[Sequence[Answer]], Answer]:

@@ -21,6 +21,7 @@ from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.group_list import PATH as GROUPS
 from gateway.admin.group_list import groups_page
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.json_text import json_value
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.rows import EARLY, described, undescribed
@@ -28,7 +29,7 @@ from gateway.admin.server import ACTIVE
 from gateway.admin.single_flight import SingleFlight
 from gateway.config.places import Places
 from gateway.log import iso
-from gateway.quotas.snapshot import UsageRow
+from gateway.quotas.snapshot import UsageRow, merge_rows
 from gateway.time_slices import in_slices
 from gateway.version import weir_version
 from gateway.workers.answers import (
@@ -37,7 +38,6 @@ from gateway.workers.answers import (
     merge_facts,
     merge_groups,
     merge_histories,
-    merge_rows,
     merge_sharing,
     merge_topics,
     merge_volumes,
@@ -132,7 +132,7 @@ class WorkersServer(PageServer):
 
     async def _ask(self, path: str) -> list[Answer]:
         """The parsed answers of all workers that answer. Raises NoWorkerAnswersError."""
-        answers = [json.loads(body) for _, body in await self._bodies(path)]
+        answers = [await in_slices(json_value(body.decode())) for _, body in await self._bodies(path)]
         if not answers:
             raise NoWorkerAnswersError
         return answers
@@ -169,7 +169,7 @@ class WorkersServer(PageServer):
 
     async def rows(self) -> list[UsageRow]:
         """A row for each bucket of any worker. Raises NoWorkerAnswersError."""
-        return merge_rows([undescribed(row) for row in answer["rows"]] for answer in await self._ask("/api/quotas"))
+        return await self._merged_rows(await self._ask("/api/quotas"))
 
     async def active_rows(self) -> list[UsageRow]:
         """As `rows`, for buckets that were used lately. Empty if no worker answers."""
@@ -177,7 +177,10 @@ class WorkersServer(PageServer):
             answers = await self._ask(ACTIVE)
         except NoWorkerAnswersError:
             return []
-        return merge_rows([undescribed(row) for row in answer["rows"]] for answer in answers)
+        return await self._merged_rows(answers)
+
+    async def _merged_rows(self, answers: Sequence[Answer]) -> list[UsageRow]:
+        return await in_slices(merge_rows([await in_slices(undescribed(answer["rows"])) for answer in answers]))
 
     async def _usage(self) -> EntityUsage:
         rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()

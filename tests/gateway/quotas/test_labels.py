@@ -7,6 +7,7 @@ from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import STEP_BUCKETS, UnnamedBuckets
 from gateway.quotas.snapshot import Tally
+from gateway.steps import at_once
 
 
 def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
@@ -47,6 +48,14 @@ def test_label_slots_are_handed_out_slowly():
     assert sum(new[1:]) < 5
     visit(engine, ["known"], now)
     assert "known" in shown(engine, now)
+
+
+def test_active_rows_are_read_in_steps():
+    """The work of one step has a limit, also if thousands of clients are throttled at the same time."""
+    engine = engine_of(max_labelled=100)
+    visit(engine, [str(number) for number in range(100)], 0.0)
+    assert len(at_once(engine.active_rows(1.0, 4.0))) == 100
+    assert sum(1 for _ in engine.active_rows(1.0, 4.0)) >= 100 // STEP_BUCKETS
 
 
 def test_configured_entity_gets_a_label_first():

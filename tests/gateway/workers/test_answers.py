@@ -2,90 +2,14 @@
 
 from typing import Any
 
-from gateway.quotas.snapshot import UsageRow
 from gateway.workers.answers import (
     merge_config,
     merge_facts,
     merge_histories,
-    merge_rows,
     merge_sharing,
     merge_topics,
     merge_volumes,
 )
-
-
-def row(user: str = "alice", **values: Any) -> UsageRow:
-    known: dict[str, Any] = {
-        "kind": "produce",
-        "user": user,
-        "client_id": "",
-        "ip": "",
-        "level": "user=alice",
-        "source": "file",
-        "limit": 100.0,
-        "rate": 30.0,
-        "used_ratio": 0.3,
-        "tokens": 50.0,
-        "amount_total": 1_000,
-        "throttled_total": 2,
-        "unenforced_total": 0,
-        "throttle_seconds_total": 0.5,
-        "early_total": 1,
-        "early_seconds_total": 0.25,
-        "early_seconds_max": 0.25,
-        "throttle_left": 0.0,
-        "connections": 3,
-        "throttled_seconds": None,
-        "unthrottled_seconds": None,
-        "addresses": (),
-    }
-    return UsageRow(**{**known, **values})
-
-
-class TestRows:
-    def test_longest_episode_and_all_addresses_are_kept(self) -> None:
-        one, other = row(throttled_seconds=3.0, addresses=("a", "b")), row(throttled_seconds=7.0, addresses=("b", "c"))
-        (merged,) = merge_rows([[one], [other], [row()]])
-        assert (merged.throttled_seconds, merged.addresses) == (7.0, ("a", "b", "c"))
-
-    def test_bucket_of_two_workers_is_merged(self) -> None:
-        other = row(
-            rate=80.0, used_ratio=1.1, tokens=-5.0, amount_total=500, throttle_left=0.75, early_seconds_max=0.125, connections=1
-        )
-        assert merge_rows([[row()], [other]]) == [
-            row(
-                rate=110.0,
-                used_ratio=1.1,
-                tokens=-5.0,
-                amount_total=1_500,
-                throttled_total=4,
-                throttle_seconds_total=1.0,
-                early_total=2,
-                early_seconds_total=0.5,
-                throttle_left=0.75,
-                connections=4,
-            )
-        ]
-
-    def test_distinct_buckets_stay_unchanged(self) -> None:
-        others = [
-            row("bob"),
-            row(kind="fetch"),
-            row("", group="jobs"),
-            row("", group="others"),
-            row(broker="1"),
-            row(broker="2"),
-        ]
-        assert merge_rows([[row()], others]) == [row(), *others]
-
-    def test_worker_without_the_new_quota_yet_is_merged(self) -> None:
-        (merged,) = merge_rows([[row(level="", source="", limit=None, tokens=None, used_ratio=0.0)], [row()]])
-        assert (merged.limit, merged.tokens, merged.source, merged.level) == (100.0, 50.0, "file", "user=alice")
-        assert merged.used_ratio == 0.3
-
-    def test_missing_limits_stay_none(self) -> None:
-        (merged,) = merge_rows([[row(limit=None, tokens=None)], [row(limit=None, tokens=None)]])
-        assert (merged.limit, merged.tokens, merged.used_ratio) == (None, None, 0.0)
 
 
 def topic(name: str, rate: float, *, rejected: bool = False, broker: str = "", **refused: int) -> dict[str, Any]:
