@@ -158,8 +158,9 @@ class InstalledFeatures:
         self._config = config
         return [note for feature, section in self._sections.items() for note in feature.apply(section(config))]
 
-    async def _active_rows(self) -> list[UsageRow]:
-        return await in_slices(self._engine.active_rows(clock.monotonic(), 2.0 * LOOK_SECONDS))
+    async def _active_rows(self) -> dict[int, list[UsageRow]]:
+        """The rows of the only process."""
+        return {0: await in_slices(self._engine.active_rows(clock.monotonic(), 2.0 * LOOK_SECONDS))}
 
     def not_ready(self) -> str | None:
         """The first reason of a feature why clients should not be sent here yet."""

@@ -169,18 +169,16 @@ class WorkersServer(PageServer):
 
     async def rows(self) -> list[UsageRow]:
         """A row for each bucket of any worker. Raises NoWorkerAnswersError."""
-        return await self._merged_rows(await self._ask("/api/quotas"))
-
-    async def active_rows(self) -> list[UsageRow]:
-        """As `rows`, for buckets that were used lately. Empty if no worker answers."""
-        try:
-            answers = await self._ask(ACTIVE)
-        except NoWorkerAnswersError:
-            return []
-        return await self._merged_rows(answers)
-
-    async def _merged_rows(self, answers: Sequence[Answer]) -> list[UsageRow]:
+        answers = await self._ask("/api/quotas")
         return await in_slices(merge_rows([await in_slices(undescribed(answer["rows"])) for answer in answers]))
+
+    async def active_rows(self) -> dict[int, list[UsageRow] | None]:
+        """By process number: the rows of buckets that were used lately. None for a running process that does not answer."""
+        rows: dict[int, list[UsageRow] | None] = {place.process: None for place in self._places if place.process}
+        for process, body in await self._bodies(ACTIVE):
+            answer = await in_slices(json_value(body.decode()))
+            rows[process] = await in_slices(undescribed(answer["rows"]))
+        return rows
 
     async def _usage(self) -> EntityUsage:
         rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()

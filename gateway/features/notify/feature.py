@@ -6,7 +6,7 @@ for a host. Gateways on other hosts report their own part.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from gateway.feature import Feature
 from gateway.features.notify.config import NotifyConfig, NotifyTargetConfig
 from gateway.features.notify.message import NoticeContext, json_body, sentence, slack_body
 from gateway.features.notify.metrics import METRICS, NotifyReport
-from gateway.features.notify.rules import EpisodeTable, Notice, is_of_entity, is_wanted
+from gateway.features.notify.rules import EpisodeTable, Notice, ProcessRows, is_of_entity, is_wanted
 from gateway.features.notify.webhook import Webhook
 from gateway.quotas.snapshot import UsageRow
 from gateway.steps import Steps
@@ -35,7 +35,7 @@ _log = logging.getLogger("weir.episodes")
 class Notify(Feature[NotifyConfig | None]):
     """Without a section, episodes are only logged.
 
-    `rows` returns the current use of entities, `places` the places of their quotas. `directory` is the config file's.
+    `rows` returns the use of entities by process, `places` the places of their quotas. `directory` is the config file's.
     """
 
     metrics = METRICS
@@ -44,7 +44,7 @@ class Notify(Feature[NotifyConfig | None]):
         self,
         section: NotifyConfig | None,
         gateway: str,
-        rows: Callable[[], Awaitable[Sequence[UsageRow]]],
+        rows: Callable[[], Awaitable[ProcessRows]],
         places: Callable[[], Places],
         directory: Path,
     ) -> None:
@@ -106,9 +106,9 @@ class Notify(Feature[NotifyConfig | None]):
             await asyncio.sleep(LOOK_SECONDS)
             await in_slices(self.look(await self._rows(), clock.monotonic(), clock.wall()))
 
-    def look(self, rows: Sequence[UsageRow], now: float, wall: float) -> Steps[None]:
+    def look(self, rows: ProcessRows, now: float, wall: float) -> Steps[None]:
         """Report the events since the last look. `now` is monotonic."""
-        notices = yield from self._table.observe_in_steps(rows, now)
+        notices = yield from self._table.observe(rows, now)
         if not notices:
             return
         places = self._places()

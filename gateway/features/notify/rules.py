@@ -1,12 +1,12 @@
 """Episodes of entities near or over their quotas: each event of an episode is reported once."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.quotas.entity import OTHER
-from gateway.quotas.snapshot import UsageRow
-from gateway.steps import Steps, at_once
+from gateway.quotas.snapshot import BucketName, UsageRow, merge_rows
+from gateway.steps import Steps
 
 NEAR: Final = "near_quota"
 THROTTLED: Final = "throttled"
@@ -15,8 +15,8 @@ EVENTS: Final = (NEAR, THROTTLED, ENDED)
 
 MAX_EPISODES: Final = 10_000
 
-BucketName = tuple[str, str, str, str, str, str]
-"""Kind, user, client-id, address, group and broker, as in metrics."""
+ProcessRows = Mapping[int, Sequence[UsageRow] | None]
+"""The rows of active buckets by process. None: the process runs, and does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Notice:
 class Episode:
     """One entity's time near or over one quota. Times are monotonic seconds."""
 
-    __slots__ = ("began", "busy_at", "peak_ratio", "reported", "row", "throttled_before")
+    __slots__ = ("began", "busy_at", "peak_ratio", "reported", "row", "throttled_requests")
 
-    def __init__(self, row: UsageRow, throttled_before: int, now: float) -> None:
+    def __init__(self, row: UsageRow, now: float) -> None:
         self.began = self.busy_at = now
         self.row = row
-        self.throttled_before = throttled_before
+        self.throttled_requests = 0
         self.peak_ratio = 0.0
         self.reported: tuple[str, ...] = ()
 
@@ -54,7 +54,7 @@ class Episode:
             event,
             self.row,
             now - self.began,
-            max(0, self.row.throttled_total - self.throttled_before),
+            self.throttled_requests,
             self.peak_ratio,
             self.reported,
             now - self.busy_at,
@@ -80,49 +80,78 @@ class EpisodeTable:
         self.left_out = 0
         self._max_episodes = max_episodes
         self._episodes: dict[BucketName, Episode] = {}
-        self._throttled: dict[BucketName, int] = {}  # the totals at the last look
+        # Both by process, of its last answer.
+        self._rows: dict[int, list[UsageRow]] = {}
+        self._throttled: dict[int, dict[BucketName, int]] = {}
 
     def __len__(self) -> int:
         return len(self._episodes)
 
-    def observe(self, rows: Iterable[UsageRow], now: float) -> list[Notice]:
-        """The events since the last call. An entity without a row counts as idle."""
-        return at_once(self.observe_in_steps(rows, now))
+    def observe(self, processes: ProcessRows, now: float) -> Steps[list[Notice]]:
+        """The events since the last call. An entity without a row counts as idle.
 
-    def observe_in_steps(self, rows: Iterable[UsageRow], now: float) -> Steps[list[Notice]]:
-        """As `observe`. The steps of one call end before those of the next begin."""
+        The last rows of a silent process count on, because nobody knows its clients' use. Those of an ended process do not.
+        The steps of one call end before those of the next begin.
+        """
+        for process in self._rows.keys() - processes.keys():
+            del self._rows[process], self._throttled[process]
+        # Only the totals of one process grow with time. Their sum also changes with the processes that answer.
+        grown: dict[BucketName, int] = {}
+        for process, rows in processes.items():
+            if rows is not None:
+                yield from self._answered(process, rows, grown)
+        merged = yield from merge_rows(self._rows.values())
         notices: list[Notice] = []
-        totals: dict[BucketName, int] = {}
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(merged, 1):
             if number % _ROWS == 0:
                 yield
-            if row.limit is None or OTHER in (row.user, row.client_id):
-                continue
-            name = (row.kind, row.user, row.client_id, row.ip, row.group, row.broker)
-            # Of an entity that was idle at the last look, only throttles of the last minute count, as one.
-            lately = row.throttled_seconds is not None
-            before = self._throttled.get(name, row.throttled_total - lately)
-            totals[name] = row.throttled_total
-            grew = row.throttled_total > before and lately
-            throttled = grew or row.throttle_left > 0.0
+            growth = grown.get(row.bucket, 0)
+            throttled = growth > 0 or row.throttle_left > 0.0
             if throttled or row.used_ratio >= self.near_ratio:
-                notices += self._busy(name, row, before, now, throttled=throttled)
-        self._throttled = totals
-        for name, episode in list(self._episodes.items()):
+                notices += self._busy(row, growth, now, throttled=throttled)
+        for number, (name, episode) in enumerate(list(self._episodes.items()), 1):
+            if number % _ROWS == 0:
+                yield
             if now - episode.busy_at >= self.quiet_seconds:
                 notices.append(episode.notice(ENDED, now))
                 del self._episodes[name]
         return notices
 
-    def _busy(self, name: BucketName, row: UsageRow, before: int, now: float, *, throttled: bool) -> list[Notice]:
+    def _answered(self, process: int, rows: Iterable[UsageRow], grown: dict[BucketName, int]) -> Steps[None]:
+        """Keep the rows of a process, and add the growth of its buckets' throttled requests to `grown`."""
+        before = self._throttled.get(process)
+        totals: dict[BucketName, int] = {}
+        kept: list[UsageRow] = []
+        for number, row in enumerate(rows, 1):
+            if number % _ROWS == 0:
+                yield
+            if row.limit is None or OTHER in (row.user, row.client_id):
+                continue
+            kept.append(row)
+            name = row.bucket
+            total = totals[name] = row.throttled_total
+            if row.throttled_seconds is None:
+                continue
+            # A process begins with totals of 0. Of a bucket that was idle, only throttles of the last minute count, as one.
+            known = 0 if before is None else before.get(name, max(0, total - 1))
+            growth = total - known if total >= known else total  # the engine counts from 0 again if it had forgotten the name
+            grown[name] = grown.get(name, 0) + growth
+        for name, total in (before or {}).items():
+            if name in self._episodes:  # an idle bucket has no row, and its total counts on later in the episode
+                totals.setdefault(name, total)
+        self._rows[process], self._throttled[process] = kept, totals
+
+    def _busy(self, row: UsageRow, growth: int, now: float, *, throttled: bool) -> list[Notice]:
+        name = row.bucket
         episode = self._episodes.get(name)
         if episode is None:
             if len(self._episodes) >= self._max_episodes:
                 self.left_out += 1
                 return []
-            episode = self._episodes[name] = Episode(row, min(before, row.throttled_total), now)
+            episode = self._episodes[name] = Episode(row, now)
         episode.busy_at = now
         episode.row = row
+        episode.throttled_requests += growth
         episode.peak_ratio = max(episode.peak_ratio, row.used_ratio)
         if throttled:
             return [] if THROTTLED in episode.reported else [episode.notice(THROTTLED, now)]

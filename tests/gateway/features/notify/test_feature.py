@@ -21,7 +21,7 @@ from gateway.features.notify.config import NotifyConfig
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.message import NoticeContext, json_body, slack_body
 from gateway.features.notify.metrics import families
-from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice
+from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice, ProcessRows
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.snapshot import UsageRow
@@ -43,8 +43,8 @@ def section(port: int, **values: Any) -> NotifyConfig:
 
 
 def notify(config: NotifyConfig | None, rows: Sequence[UsageRow] = ()) -> Notify:
-    async def now() -> Sequence[UsageRow]:
-        return rows
+    async def now() -> ProcessRows:
+        return {0: rows}
 
     return Notify(config, "gw-1", now, PLACES, Path())
 
@@ -55,8 +55,8 @@ async def test_target_is_told_of_its_entities_once() -> None:
         subject.start(tasks)
         alice, bob = throttled(1), throttled(1, user="bob", level="user=bob")
         for second in range(3):
-            at_once(subject.look([alice, bob], float(second), WALL + second))
-        at_once(subject.look([], 400.0, WALL + 400.0))
+            at_once(subject.look({0: [alice, bob]}, float(second), WALL + second))
+        at_once(subject.look({0: []}, 400.0, WALL + 400.0))
         assert [(body["event"], body["entity"]["user"]) for body in await receiver.got(2)] == [
             ("throttled", "alice"),
             ("ended", "alice"),
@@ -72,7 +72,7 @@ async def test_unchanged_target_keeps_its_notifications() -> None:
         first = section(receiver.port)
         subject = notify(first)
         subject.start(tasks)
-        at_once(subject.look([used(0.9)], 0.0, WALL))
+        at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
         await receiver.got(1)
         subject.apply(first.model_copy(update={"near_ratio": 0.7}))
         assert subject.report().waiting == {"ops": 1}
@@ -93,10 +93,10 @@ async def test_reload_changes_targets_and_keeps_episodes() -> None:
     async with Receiver().serve() as old, Receiver().serve() as new, BackgroundTasks(restarts()) as tasks:
         subject = notify(section(old.port))
         subject.start(tasks)
-        at_once(subject.look([used(0.9)], 0.0, WALL))
+        at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
         await old.got(1)
         subject.apply(section(new.port))
-        at_once(subject.look([throttled(1)], 1.0, WALL))
+        at_once(subject.look({0: [throttled(1)]}, 1.0, WALL))
         assert [body["event"] for body in await new.got(1)] == ["throttled"]
         subject.apply(None)
         assert subject.report().results == {}
@@ -105,13 +105,14 @@ async def test_reload_changes_targets_and_keeps_episodes() -> None:
 
 def test_each_notice_is_a_step() -> None:
     """An outage of a broker may throttle a thousand clients in one moment."""
-    assert sum(1 for _ in notify(None).look([throttled(1, user=f"user-{number}") for number in range(100)], 0.0, WALL)) >= 100
+    rows = {0: [throttled(1, user=f"user-{number}") for number in range(100)]}
+    assert sum(1 for _ in notify(None).look(rows, 0.0, WALL)) >= 200
 
 
 def test_log_names_quota_place_addresses_and_event(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     row = throttled(1, level="user=<default>, client-id=<default>", client_id="etl", addresses=("10.0.0.7",))
-    at_once(notify(None).look([row], 0.0, WALL))
+    at_once(notify(None).look({0: [row]}, 0.0, WALL))
     (record,) = caplog.records
     assert record.getMessage() == (
         "user alice, client-id etl is throttled by producer_byte_rate 1.00 MiB/s of user=<default>, client-id=<default>"
@@ -188,9 +189,9 @@ async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view:
         subject.start(tasks)
         for second in range(3):
             at_once(subject.look(await supervisor.active_rows(), float(second), WALL))
-        at_once(subject.look([], 400.0, WALL))
+        at_once(subject.look({}, 400.0, WALL))
         bodies = await receiver.got(2)
     await asyncio.gather(*(server.stop() for server in servers))
     assert [body["event"] for body in bodies] == ["throttled", "ended"]
     assert bodies[0]["addresses"] == ["10.0.0.0", "10.0.0.1"]
-    assert await supervisor.active_rows() == []
+    assert await supervisor.active_rows() == {1: None, 2: None}
