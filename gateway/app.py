@@ -207,7 +207,7 @@ class Gateway:
             self._parts.sessions.close_idle(now)
             self._parts.upstream.tick(now)
             for feature in self._features:
-                feature.tick(now)
+                await in_slices(feature.tick(now))
 
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         """Put a new config into effect, on open connections as well; return notes for the operator."""

@@ -8,6 +8,7 @@ from gateway.admin.metrics.row import Row
 from gateway.background import BackgroundTasks
 from gateway.proxy.handler import HandlerFactory
 from gateway.quotas.snapshot import ThrottleTotals
+from gateway.steps import Steps
 
 SectionT = TypeVar("SectionT")
 
@@ -38,8 +39,9 @@ class Feature(Generic[SectionT]):
         """Apply this feature's section of a reloaded config; it may be unchanged. Return notes for the operator."""
         return []
 
-    def tick(self, now: float) -> None:
-        """Called once a second; `now` is monotonic."""
+    def tick(self, now: float) -> Steps[None]:  # noqa: ARG002
+        """The work of each second; `now` is monotonic. The event loop serves clients between the steps."""
+        yield from ()
 
     def not_ready(self) -> str | None:
         """The reason why `/readyz` reports this gateway as not ready. None: the feature is ready."""

@@ -14,6 +14,7 @@ from gateway.features.groups.metrics import METRICS, GroupsReport
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_buckets import INTERVAL_SECONDS, GroupShareRow
 from gateway.quotas.kinds import KINDS
+from gateway.steps import Steps
 
 _IDLE_SECONDS: Final = 1.0
 """The time after which to look again for groups that share a capacity."""
@@ -36,11 +37,12 @@ class Groups(Feature[None]):
         if not self._shared:
             self._task = tasks.start("divide the capacities of groups", self._run)
 
-    def tick(self, now: float) -> None:  # noqa: ARG002
+    def tick(self, now: float) -> Steps[None]:  # noqa: ARG002
         """Shorten the mutes of groups that got a larger share since."""
         if self._engine.group_buckets.raised:
             self._engine.group_buckets.raised = False
             self._reconsider()
+        yield
 
     async def stop(self) -> None:
         if self._task is not None:

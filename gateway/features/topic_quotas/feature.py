@@ -27,6 +27,8 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.steps import Steps
+from gateway.time_slices import in_slices
 from protocol.bodies.topic_metadata import TopicMetadata
 
 _log = logging.getLogger("weir.cluster")
@@ -78,12 +80,12 @@ class TopicQuotasFeature(Feature[TopicsSection]):
 
     async def stop(self) -> None:
         """Report the folded rejections now. `quotas` stays, because RecentUsage saves it later."""
-        self.tick(inf)
+        await in_slices(self._folder.flush(inf))
         if self._task is not None:
             self._task.cancel()
 
-    def tick(self, now: float) -> None:
-        self._folder.flush(now)
+    def tick(self, now: float) -> Steps[None]:
+        return self._folder.flush(now)
 
     def report(self) -> TopicsReport | None:
         return None if self.quotas is None else self.quotas.report(clock.monotonic())

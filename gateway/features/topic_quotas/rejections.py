@@ -7,6 +7,7 @@ from gateway.events import TopicRejected
 from gateway.features.topic_quotas.produce_inspector import QUOTA, Rejection
 from gateway.observer import Outlet
 from gateway.quotas.entity import OTHER, short_name
+from gateway.steps import Steps
 
 FOLD_SECONDS = 10.0
 MAX_FOLDS = 1_000
@@ -53,15 +54,20 @@ class RejectionFolder:
         if fold.count == 1:
             _log_fold(key, fold)
 
-    def flush(self, now: float) -> None:
-        """Report the folds that are older than `FOLD_SECONDS`. The caller calls this once a second."""
-        for key, fold in list(self._folds.items()):
-            if now - fold.since < FOLD_SECONDS:
+    def flush(self, now: float) -> Steps[None]:
+        """Report the folds that are older than `FOLD_SECONDS`. The caller calls this once a second.
+
+        Each step reports one fold, and the last flush may begin before the steps of another one have ended.
+        """
+        for key in list(self._folds):
+            fold = self._folds.get(key)
+            if fold is None or now - fold.since < FOLD_SECONDS:
                 continue
             del self._folds[key]
             if fold.count > fold.logged_count:
                 _log_fold(key, fold)
             self._outlet.notify(self._event(key, fold))
+            yield
 
     def _event(self, key: _Key, fold: _Fold) -> TopicRejected:
         topic, reason, user, client_id, enforced = key

@@ -6,6 +6,7 @@ from gateway.features.groups.feature import Groups
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
+from gateway.steps import at_once
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.consumers import Consumers, batched, jain
 from tests.gateway.proxy.transcript import START, Transcript
@@ -113,7 +114,7 @@ def test_larger_share_shortens_a_long_mute():
     t.broker_answers(m.produced(0))
     t.passes(1.0)
     engine.group_buckets.divide(engine.group_buckets.measure(t.now), INTERVAL_SECONDS, t.now)
-    feature.tick(t.now)
+    at_once(feature.tick(t.now))
     t.passes(2.4)
     assert t.paused
     t.passes(0.2)

@@ -10,6 +10,7 @@ from gateway.observer import Outlet
 from gateway.proxy.identity import Client
 from gateway.proxy.wire import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.steps import at_once
 
 NOW, WALL = 1_000.0, 1_700_000_000.0
 
@@ -39,18 +40,18 @@ def test_flood_is_logged_in_two_lines(caplog):
     for _ in range(500):
         folded.reject()
     assert messages(caplog) == ["topic hot: 1 request of 100 bytes not appended: quota (5000 of 400 bytes/s)"]
-    folded.folder.flush(NOW + FOLD_SECONDS - 0.1)
+    at_once(folded.folder.flush(NOW + FOLD_SECONDS - 0.1))
     assert len(messages(caplog)) == 1
-    folded.folder.flush(NOW + FOLD_SECONDS)
+    at_once(folded.folder.flush(NOW + FOLD_SECONDS))
     assert messages(caplog)[1:] == ["topic hot: 499 requests of 49900 bytes not appended: quota (5000 of 400 bytes/s)"]
-    folded.folder.flush(NOW + 2 * FOLD_SECONDS)
+    at_once(folded.folder.flush(NOW + 2 * FOLD_SECONDS))
     assert len(messages(caplog)) == 2
 
 
 def test_single_rejection_is_logged_in_one_line(caplog):
     folded = Folded()
     folded.reject()
-    folded.folder.flush(NOW + FOLD_SECONDS)
+    at_once(folded.folder.flush(NOW + FOLD_SECONDS))
     assert len(messages(caplog)) == 1
 
 
@@ -70,7 +71,7 @@ def test_event_holds_folded_rejections():
     for number in range(3):
         folded.origin = Origin(f"10.0.0.{number}", number)
         folded.reject()
-    folded.folder.flush(NOW + FOLD_SECONDS)
+    at_once(folded.folder.flush(NOW + FOLD_SECONDS))
     (event,) = folded.events
     assert (event.address, event.broker) == ("10.0.0.2", 2)  # of the last
     assert (event.topic, event.reason, event.user, event.client_id) == ("hot", "quota", "ANONYMOUS", "etl")
@@ -85,7 +86,27 @@ def test_kinds_of_rejections_are_bounded(many, caplog):
     folded = Folded()
     for number in range(many):
         folded.reject(f"topic-{number}")
-    folded.folder.flush(NOW + FOLD_SECONDS)
+    at_once(folded.folder.flush(NOW + FOLD_SECONDS))
     assert len(folded.events) == MAX_FOLDS + 1
     (others,) = (event for event in folded.events if event.topic == "<other>")
     assert (others.count, others.user, others.client_id) == (50, "<other>", "<other>")
+
+
+def test_each_report_is_a_step():
+    """An outage of a broker may end with a thousand reports in one second."""
+    folded = Folded()
+    for number in range(100):
+        folded.reject(f"topic-{number}")
+    assert sum(1 for _ in folded.folder.flush(NOW + FOLD_SECONDS)) == 100
+
+
+def test_last_flush_overtakes_an_earlier_one():
+    """The gateway ends while a flush is under way."""
+    folded = Folded()
+    for number in range(3):
+        folded.reject(f"topic-{number}")
+    earlier = folded.folder.flush(NOW + FOLD_SECONDS)
+    next(earlier)
+    at_once(folded.folder.flush(float("inf")))
+    at_once(earlier)
+    assert [event.topic for event in folded.events] == ["topic-0", "topic-1", "topic-2"]
