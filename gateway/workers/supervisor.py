@@ -120,6 +120,7 @@ class Supervisor:
             running = group.create_task(self._run_workers(), name="run the workers")
             await self._stopping.wait()
             await self._drain(running)
+            await self._notify.stop()
         await self._admin.stop()
         self._locks.release()
         return self._exit_code

@@ -26,6 +26,8 @@ from gateway.time_slices import in_slices
 LOOK_SECONDS: Final = 2.0
 NEAR_RATIO: Final = 0.8
 QUIET_SECONDS: Final = 300.0
+LAST_SECONDS: Final = 2.0
+"""The maximum time for the last attempts of a gateway that stops. All targets have it together."""
 
 _BODIES: Final[Mapping[str, Callable[[Notice, NoticeContext], Mapping[str, Any]]]] = {"json": json_body, "slack": slack_body}
 
@@ -81,8 +83,19 @@ class Notify(Feature[NotifyConfig | None]):
         )
 
     async def stop(self) -> None:
-        for task in (*self._sending.values(), *([] if self._watching is None else [self._watching])):
+        """Try each waiting notification once more. Takes at most `LAST_SECONDS`, and logs how many are lost."""
+        if self._watching is not None:
+            self._watching.cancel()
+        sending = [(webhook, task, len(webhook) + webhook.results["sent"]) for webhook, task in self._sending.items()]
+        for webhook, _, _ in sending:
+            webhook.finish()
+        if sending:
+            await asyncio.wait([task.task for _, task, _ in sending], timeout=LAST_SECONDS)
+        for webhook, task, all_sent in sending:
             task.cancel()
+            if lost := all_sent - webhook.results["sent"]:
+                name = webhook.target.name
+                _log.error("notify target %s: the gateway stops, and waiting notifications are lost: %d", name, lost)
 
     def _use(self, section: NotifyConfig | None) -> None:
         self._table.near_ratio = NEAR_RATIO if section is None else section.near_ratio

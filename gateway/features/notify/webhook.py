@@ -5,6 +5,7 @@ import logging
 import os
 from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +55,7 @@ class Webhook:
         self._max_waiting = max_waiting
         self._waiting: deque[Mapping[str, Any]] = deque()
         self._offered = asyncio.Event()
+        self._finishing = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while nothing waits to be sent."""
 
@@ -68,8 +70,13 @@ class Webhook:
         self._offered.set()
         self.idle.clear()
 
+    def finish(self) -> None:
+        """Let `run` try each waiting notification once more, without pauses, and return. An attempt under way goes on."""
+        self._finishing.set()
+        self._offered.set()
+
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send until `finish`, or until cancelled."""
         # Without cookies and environment proxies: only the configured address gets the request.
         async with aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while True:
@@ -82,14 +89,17 @@ class Webhook:
                         self._waiting.popleft()
                 self._offered.clear()
                 self.idle.set()
+                if self._finishing.is_set():
+                    return
 
     async def _deliver(self, session: aiohttp.ClientSession, body: Mapping[str, Any]) -> None:
         pause = self._first_pause
         for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS or self._finishing.is_set()
             try:
                 await self._post(session, body)
             except DeliveryError as error:
-                last = attempt == ATTEMPTS or not error.retry
+                last = last or not error.retry
                 _log.log(
                     logging.ERROR if last else logging.WARNING,
                     "notify target %s: %s — %s",
@@ -101,7 +111,8 @@ class Webhook:
                 if last:
                     self.results["failed"] += 1
                     return
-                await asyncio.sleep(min(max(pause, error.after), LONGEST_PAUSE_SECONDS))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._finishing.wait(), min(max(pause, error.after), LONGEST_PAUSE_SECONDS))
                 pause = min(pause * 2.0, LONGEST_PAUSE_SECONDS)
             else:
                 self.results["sent"] += 1

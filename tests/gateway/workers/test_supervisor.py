@@ -1,5 +1,6 @@
 """`workers: 2` with real processes and without a cluster."""
 
+import asyncio
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from gateway.config.problems import ConfigError
 from gateway.files import file_lock
 from gateway.workers.supervisor import Supervisor, supervise
 from loadtest.testkit.kafka import free_port
+from tests.gateway.features.notify.test_webhook import SECRET, Receiver
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.process
@@ -253,6 +255,27 @@ def test_sigterm_ends_all_workers(tmp_path: Path) -> None:
         assert weir.stop() == 0
     assert not any(map(alive, running))
     assert not directory.exists()
+
+
+async def test_sigterm_sends_waiting_notifications(tmp_path: Path) -> None:
+    """The supervisor watches the episodes of all workers. Here, an address opens more connections than its quota allows."""
+    async with Receiver(503, headers={"Retry-After": "60"}).serve() as receiver:
+        weir = gateway(
+            tmp_path,
+            quotas={"entities": [{"ip": "<default>", "connection_creation_rate": 1}]},
+            notify={"targets": [{"name": "ops", "url": f"http://127.0.0.1:{receiver.port}/{SECRET}", "events": ["throttled"]}]},
+            connections={"drain_seconds": 0},
+        )
+        await asyncio.to_thread(weir.start)
+        try:
+            await asyncio.to_thread(pids, weir)
+            sockets = [socket.create_connection(("127.0.0.1", weir.ports[0])) for _ in range(40)]
+            (first,) = await receiver.got(1)
+            for each in sockets:
+                each.close()
+        finally:
+            await asyncio.to_thread(weir.stop)
+        assert receiver.bodies == [first, first]
 
 
 def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:

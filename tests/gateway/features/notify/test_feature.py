@@ -30,7 +30,7 @@ from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from tests.gateway.conftest import CONFIG
 from tests.gateway.features.notify.rows import throttled, used
-from tests.gateway.features.notify.test_webhook import SECRET, Receiver
+from tests.gateway.features.notify.test_webhook import PATIENCE, SECRET, Receiver, Silent
 
 WALL = 1_767_225_600.0
 PARSED = parse_config(CONFIG, source="weir.yaml")
@@ -87,6 +87,42 @@ async def test_rows_are_looked_at_until_stopped(monkeypatch: pytest.MonkeyPatch)
         (body,) = await receiver.got(1)
         await subject.stop()
     assert (body["event"], body["gateway"], body["used_ratio"]) == ("near_quota", "gw-1", 0.9)
+
+
+async def stopped(receiver: Receiver) -> Notify:
+    """A feature that stops after a failed attempt for alice, while bob's notification waits as well."""
+    async with BackgroundTasks(restarts()) as tasks:
+        subject = notify(section(receiver.port))
+        subject.start(tasks)
+        at_once(subject.look({0: [used(0.9), used(0.9, user="bob")]}, 0.0, WALL))
+        await receiver.got(1)
+        await subject.stop()
+    return subject
+
+
+async def test_stop_sends_waiting_notifications(caplog: pytest.LogCaptureFixture) -> None:
+    async with Receiver(503, headers={"Retry-After": "3600"}).serve() as receiver:
+        subject = await stopped(receiver)
+        assert [body["entity"]["user"] for body in receiver.bodies] == ["alice", "alice", "bob"]
+    assert subject.report().results == {"ops": {"sent": 2, "failed": 0, "dropped": 0}}
+    assert "are lost" not in caplog.text
+
+
+async def test_stop_logs_lost_notifications(caplog: pytest.LogCaptureFixture) -> None:
+    async with Receiver(503, 503, 503).serve() as receiver:
+        await stopped(receiver)
+        assert [body["entity"]["user"] for body in receiver.bodies] == ["alice", "alice", "bob"]
+    assert "notify target ops: the gateway stops, and waiting notifications are lost: 2" in caplog.text
+
+
+async def test_stop_does_not_wait_for_a_silent_target(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LAST_SECONDS", 0.05)
+    async with Silent().serve() as receiver:
+        await asyncio.wait_for(stopped(receiver), PATIENCE)
+        assert [body["entity"]["user"] for body in receiver.bodies] == ["alice"]
+    assert "notify target ops: the gateway stops, and waiting notifications are lost: 2" in caplog.text
 
 
 async def test_reload_changes_targets_and_keeps_episodes() -> None:

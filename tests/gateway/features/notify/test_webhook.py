@@ -56,6 +56,15 @@ class Receiver:
             await runner.cleanup()
 
 
+class Silent(Receiver):
+    """It takes requests, and never answers."""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        await super().handle(request)
+        await asyncio.Event().wait()
+        return web.Response()
+
+
 def target(port: int) -> NotifyTargetConfig:
     return NotifyTargetConfig(name="ops", url=f"http://127.0.0.1:{port}/{SECRET}")
 
@@ -134,15 +143,7 @@ async def test_refusal_and_redirect_are_not_repeated(status: int, words: str, ca
 
 async def test_slow_server_runs_into_the_timeout(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ATTEMPTS", 2)
-    never = asyncio.Event()
-
-    class Slow(Receiver):
-        async def handle(self, request: web.Request) -> web.Response:
-            await super().handle(request)
-            await never.wait()
-            return web.Response()
-
-    async with Slow().serve() as receiver, sending(quick(receiver.port, timeout_seconds=0.2)) as webhook:
+    async with Silent().serve() as receiver, sending(quick(receiver.port, timeout_seconds=0.2)) as webhook:
         webhook.offer({"number": 1})
         await settled(webhook)
         assert webhook.results["failed"] == 1
