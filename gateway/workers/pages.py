@@ -21,7 +21,6 @@ from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.group_list import PATH as GROUPS
 from gateway.admin.group_list import groups_page
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
-from gateway.admin.json_text import json_value
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.rows import EARLY, described, undescribed
@@ -132,7 +131,7 @@ class WorkersServer(PageServer):
 
     async def _ask(self, path: str) -> list[Answer]:
         """The parsed answers of all workers that answer. Raises NoWorkerAnswersError."""
-        answers = [await in_slices(json_value(body.decode())) for _, body in await self._bodies(path)]
+        answers = [json.loads(body) for _, body in await self._bodies(path)]
         if not answers:
             raise NoWorkerAnswersError
         return answers
@@ -176,8 +175,7 @@ class WorkersServer(PageServer):
         """By process number: the rows of buckets that were used lately. None for a running process that does not answer."""
         rows: dict[int, list[UsageRow] | None] = {place.process: None for place in self._places if place.process}
         for process, body in await self._bodies(ACTIVE):
-            answer = await in_slices(json_value(body.decode()))
-            rows[process] = await in_slices(undescribed(answer["rows"]))
+            rows[process] = await in_slices(undescribed(json.loads(body)["rows"]))
         return rows
 
     async def _usage(self) -> EntityUsage:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.admin.json_text import json_parts, json_value
+from gateway.admin.json_text import json_parts
 from gateway.steps import at_once
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -47,21 +47,4 @@ def test_numbers_that_are_no_json_are_refused(value: object) -> None:
 
 def test_each_row_is_a_step() -> None:
     steps = json_parts({"config": {"quotas": {"entities": [{"user": str(number)} for number in range(100)]}}})
-    assert sum(1 for _ in steps) >= 100
-
-
-@given(VALUES)
-@example({"rows": [{"a": [1, {"b": 2}]}, [3]], "none": {}, "empty": [], "deep": {"a": {"b": {"c": {"d": 1}}}}})
-def test_value_of_a_text_is_that_of_one_decoder(value: object) -> None:
-    assert at_once(json_value(text(value))) == json.loads(text(value))
-
-
-@pytest.mark.parametrize("length", range(len('{"rows": [{"a": 1}, 2], "b": "c"}')))
-def test_text_that_is_cut_off_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match=r"Expecting|Unterminated"):
-        at_once(json_value('{"rows": [{"a": 1}, 2], "b": "c"}'[:length]))
-
-
-def test_each_row_is_read_in_a_step() -> None:
-    steps = json_value(text({"rows": [{"user": str(number)} for number in range(100)]}))
     assert sum(1 for _ in steps) >= 100
