@@ -1,7 +1,7 @@
 """A state file of the quota API raises `ConfigError` only, and its quotas survive a round trip."""
 
 from gateway.config.problems import ConfigError
-from gateway.features.quota_api.state_file import StateFile
+from gateway.features.quota_api.state_file import StateFile, _text
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 from tests.fuzzing.scratch import scratch_file
 
@@ -22,13 +22,11 @@ def check(data: bytes) -> None:
         assert problem.remedy
         str(error).encode()
         return
-    _FILE._write(_FILE.path, quotas)
+    _FILE.path.write_text("".join(_text(quotas)))
     assert _FILE._load() == quotas
 
 
 def seeds():
     rows = {ClientQuotaEntity("alice", "etl"): {"producer_byte_rate": 1e6}, ClientQuotaEntity(DEFAULT): {"request_rate": 0.5}}
-    _FILE._write(_FILE.path, rows)
-    yield _FILE.path.read_bytes()
-    _FILE._write(_FILE.path, {ClientQuotaEntity(ip="10.0.0.1"): {"connection_creation_rate": 5.0}})
-    yield _FILE.path.read_bytes()
+    for quotas in (rows, {ClientQuotaEntity(ip="10.0.0.1"): {"connection_creation_rate": 5.0}}):
+        yield "".join(_text(quotas)).encode()
