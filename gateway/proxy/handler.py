@@ -289,6 +289,11 @@ class Connection:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
         return True
 
+    @property
+    def closed(self) -> bool:
+        """True once the connection is gone: nobody waits for an answer any more."""
+        return self.send_own_request is _send_nothing
+
     def close(self) -> None:
         """Tell `on_close` that the connection is gone. Then drop what refers back to it, so that its memory is free at once."""
         if self.on_close is not None:

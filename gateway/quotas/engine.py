@@ -126,6 +126,11 @@ class QuotaEngine:
         return self._table.resolve_user(key, user).limit
 
     @property
+    def table(self) -> QuotaTable:
+        """The limits in effect. A change makes another table."""
+        return self._table
+
+    @property
     def kinds(self) -> frozenset[str]:
         return frozenset(self._buckets)
 

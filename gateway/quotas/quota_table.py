@@ -112,12 +112,16 @@ class QuotaTable:
         limit = self._of_file.get(key, _NO_ENTITIES).get(entity) if api is None else api
         limits = self._limits.setdefault(key, {})
         if limit is not None:
-            bounded = min(max(limit, LEAST_LIMIT), LARGEST_LIMIT)
-            limits[entity] = QuotaLimit(bounded, Source.FILE if api is None else Source.API)
+            limits[entity] = QuotaLimit(bounded(limit), Source.FILE if api is None else Source.API)
             return
         limits.pop(entity, None)
         if not limits:
             del self._limits[key]
+
+    def file_limits(self, entity: ClientQuotaEntity) -> dict[str, float]:
+        """The file's own limits of an entity, by quota key. The API may override them."""
+        short = entity.shortened()
+        return {key: limits[short] for key, limits in self._of_file.items() if short in limits}
 
     def entities(self) -> dict[ClientQuotaEntity, dict[str, QuotaLimit]]:
         """The limits in effect, by entity and quota key."""
@@ -223,6 +227,11 @@ class QuotaTable:
                         return Resolution(later_tags, None, later, exempt=True, source=Source.FILE)
             return Resolution(tags, limit.per_second, entity, source=limit.source)
         return None
+
+
+def bounded(limit: float) -> float:
+    """A limit per second in the range that meters can count."""
+    return min(max(limit, LEAST_LIMIT), LARGEST_LIMIT)
 
 
 def client_levels(user: str, client_id: str) -> Sequence[tuple[ClientQuotaEntity, Tags]]:

@@ -3,7 +3,7 @@
 Administrators send these requests rarely. Unknown tagged fields are dropped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
@@ -90,7 +90,7 @@ class DescribeResponse(NamedTuple):
     throttle_time_ms: int
     error_code: int
     message: str | None
-    entries: tuple[DescribedEntity, ...] | None
+    entries: Iterable[DescribedEntity] | None
 
 
 class AlterResponse(NamedTuple):
@@ -156,19 +156,29 @@ def write_describe_request(frame: Buffer, header: RequestHeader, request: Descri
 
 
 def read_describe_response(version: int, frame: Buffer) -> DescribeResponse:
-    """Decode the body of a whole response frame. Raises `InvalidFrame`."""
+    """Decode the body of a whole response frame. Raises `InvalidFrame`, and the iteration over `entries` does so too.
+
+    There may be many thousands of entries. The iteration decodes them one by one, and is possible once.
+    """
     reader = Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE))
     throttle_time_ms, error_code, message = reader.int32(), reader.int16(), reader.string()
-    response = DescribeResponse(throttle_time_ms, error_code, message, _nullable_array(reader, _read_described_entity))
+    size = reader.size(wide=True)
+    if size >= 0:
+        return DescribeResponse(throttle_time_ms, error_code, message, _described_entities(reader, size))
     _end(reader)
-    return response
+    return DescribeResponse(throttle_time_ms, error_code, message, None)
 
 
-def write_describe_response(version: int, correlation_id: int, response: DescribeResponse) -> bytes:
+def describe_response_in_steps(version: int, correlation_id: int, response: DescribeResponse) -> Generator[None, None, bytes]:
+    """A response frame. The generator encodes an entry in each step, and returns the frame."""
     to = _Encoding(version)
+    entries: list[bytes] = []
+    for each in response.entries or ():
+        entries.append(to.struct(to.entity(each.entity) + to.array(each.values, to.value)))
+        yield
     head = INT32.pack(response.throttle_time_ms) + INT16.pack(response.error_code) + to.nullable_string(response.message)
-    entries = to.array(response.entries, lambda each: to.entity(each.entity) + to.array(each.values, to.value))
-    return to.response(correlation_id, head + entries)
+    count = to.count(-1 if response.entries is None else len(entries))
+    return to.response(correlation_id, b"".join([head, count, *entries]))
 
 
 def _request_reader(frame: Buffer, header: RequestHeader) -> Reader:
@@ -187,8 +197,12 @@ def _read_component(reader: Reader) -> Component:
     return Component(_string(reader), (reader.byte() ^ 0x80) - 0x80, reader.string())
 
 
-def _read_described_entity(reader: Reader) -> DescribedEntity:
-    return DescribedEntity(_array(reader, _read_entity_part), _array(reader, _read_value))
+def _described_entities(reader: Reader, size: int) -> Iterator[DescribedEntity]:
+    for _ in range(size):
+        entity = DescribedEntity(_array(reader, _read_entity_part), _array(reader, _read_value))
+        reader.skip_tags()
+        yield entity
+    _end(reader)
 
 
 def _read_entity_part(reader: Reader) -> EntityPart:
@@ -212,10 +226,6 @@ def _string(reader: Reader) -> str:
 
 
 def _array(reader: Reader, read: Callable[[Reader], _T]) -> tuple[_T, ...]:
-    return _nullable_array(reader, read) or ()
-
-
-def _nullable_array(reader: Reader, read: Callable[[Reader], _T]) -> tuple[_T, ...] | None:
     """Decode an array of structs. `read` decodes the fields before a struct's tagged fields."""
     size = reader.size(wide=True)
     reader.spend(max(size, 0))
@@ -223,7 +233,7 @@ def _nullable_array(reader: Reader, read: Callable[[Reader], _T]) -> tuple[_T, .
     for _ in range(size):
         elements.append(read(reader))
         reader.skip_tags()
-    return None if size < 0 else tuple(elements)
+    return tuple(elements)
 
 
 def _end(reader: Reader) -> None:
@@ -260,10 +270,16 @@ class _Encoding:
     def value(self, pair: tuple[str, float]) -> bytes:
         return self.string(pair[0]) + _FLOAT64.pack(pair[1])
 
-    def array(self, elements: Sequence[_T] | None, encode: Callable[[_T], bytes]) -> bytes:
-        """The elements are structs; None is a null array."""
-        count = array_count(-1 if elements is None else len(elements), compact=self._compact)
-        return count + b"".join([encode(element) + self._no_tags for element in elements or ()])
+    def array(self, elements: Sequence[_T], encode: Callable[[_T], bytes]) -> bytes:
+        """The elements are structs."""
+        return self.count(len(elements)) + b"".join([self.struct(encode(element)) for element in elements])
+
+    def count(self, elements: int) -> bytes:
+        """The beginning of an array; -1 is a null array."""
+        return array_count(elements, compact=self._compact)
+
+    def struct(self, fields: bytes) -> bytes:
+        return fields + self._no_tags
 
     def frame(self, header: bytes, body: bytes) -> bytes:
         return INT32.pack(len(header) + len(body) + len(self._no_tags)) + header + body + self._no_tags

@@ -8,6 +8,7 @@ from gateway.alter_queue import AlterQueue, QuotaAdmins
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.metadata import OwnClient
 from gateway.feature import Feature
+from gateway.features.quota_api.descriptions import DescribeQueue
 from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.metrics import METRICS, QuotaTopicReport
 from gateway.features.quota_api.quota_admin import QuotaAdmin
@@ -48,10 +49,11 @@ class QuotaApi(Feature[QuotaAdmins]):
         self._waiting_since: float | None = None
         self._task: BackgroundTask | None = None
         self._queue = queue
+        self._descriptions = DescribeQueue()
         self.admin = QuotaAdmin(engine, self._topic or file, queue, outlet, on_quotas=on_quotas, applied=applied)
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
-        return handler_factories(self._queue, self.admin.describe)
+        return handler_factories(self._queue, self.admin.describe, self._descriptions.add)
 
     async def restore(self) -> None:
         await self.admin.start()
@@ -73,6 +75,7 @@ class QuotaApi(Feature[QuotaAdmins]):
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.admin.run(), name="change quotas")
+            group.create_task(self._descriptions.run(), name="describe quotas")
             if self._topic is not None:
                 group.create_task(self._topic.run(), name="follow the quotas of the API")
 

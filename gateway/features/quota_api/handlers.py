@@ -7,13 +7,14 @@ With `quota_admins: broker_acls`, a client without the right gets the broker's o
 description, because it gets the request as well. About an alteration, Weir asks it first (`AlterRight`).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Final
 
 from gateway.alter_queue import AlterQueue, AlterTask, denied
 from gateway.alter_right import AlterRight
 from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, QuotaApiError
-from gateway.features.quota_api.rules import described, with_brokers
+from gateway.features.quota_api.descriptions import Describe, TakeSteps, merged, of_groups, refused
+from gateway.features.quota_api.rules import names_one, wanted
 from gateway.proxy.handler import (
     COLLECT,
     MAX_COLLECTED_REQUEST_BYTES,
@@ -27,7 +28,7 @@ from gateway.proxy.handler import (
     Verdict,
     check_size,
 )
-from gateway.quotas.entity import GROUP
+from gateway.steps import Steps, at_once
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
 from protocol.bodies.client_quotas import (
@@ -35,8 +36,8 @@ from protocol.bodies.client_quotas import (
     AlterRequest,
     AlterResult,
     Component,
-    DescribedEntity,
     DescribeRequest,
+    DescribeResponse,
     EntityPart,
 )
 from protocol.headers import RequestHeader
@@ -48,31 +49,29 @@ MAX_REPEATED_CHARACTERS: Final = 256 * 1024
 """The most characters of the broker's message in the results of one answer. Kafka's message fits for 9 000 entities."""
 
 
-class Describe(Protocol):
-    """Returns Weir's quotas that match a filter. Raises QuotaApiError for an invalid filter."""
-
-    def __call__(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]: ...
-
-
 class DescribeClientQuotas:
     """Merges Weir's quotas with the broker's quotas of other keys. The client gets an error of the broker unchanged.
 
     The broker gets the request as one of Weir's own, and the client's next request waits for the answer. So a connection has at
-    most one description at a time. A description may be a thousand times as long as its request.
+    most one description at a time. A description may be a thousand times as long as its request, so `later` takes its steps.
     """
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
-    def __init__(self, connection: Connection, queue: AlterQueue, describe: Describe) -> None:
+    def __init__(self, connection: Connection, queue: AlterQueue, describe: Describe, later: TakeSteps) -> None:
         self._connection = connection
         self._queue = queue
         self._describe = describe
+        self._later = later
         self._request = DescribeRequest((), strict=False)
         self._version = 0
         self._asked = False
         self._answer: bytes | None = None
+        self._error: Exception | None = None
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker, unless Weir answers with an error."""
+        if self._error is not None:
+            raise self._error
         if self._asked:
             return WAIT if self._answer is None else Answer(self._answer)
         client = self._connection.client
@@ -84,47 +83,53 @@ class DescribeClientQuotas:
         self._version = header.api_version
         listed = self._queue.allows(client.user)
         if listed is False:
-            return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(client.user))
+            return self._refuse(header, CLUSTER_AUTHORIZATION_FAILED, denied(client.user))
         self._request = client_quotas.read_describe_request(frame, header)
         if listed:
             try:
-                described({}, self._request.components, strict=self._request.strict)
+                wanted(self._request.components)
             except QuotaApiError as error:
-                return _refusal(header, error.code, error.message)
-            if self._of_groups:
-                response = client_quotas.DescribeResponse(0, NONE, None, tuple(self._own()))
-                return Answer(client_quotas.write_describe_response(self._version, header.correlation_id, response))
-        if self._of_groups:
-            frame = client_quotas.write_describe_request(frame, header, ONE_ENTITY)
+                return self._refuse(header, error.code, error.message)
         self._asked = True
+        if of_groups(self._request):
+            if listed:
+                self._answer_with(DescribeResponse(0, NONE, None, ()), header.correlation_id)
+                return WAIT
+            frame = client_quotas.write_describe_request(frame, header, ONE_ENTITY)
         self._connection.send_own_request(frame, self._take, now)
         return WAIT
 
+    @staticmethod
+    def _refuse(header: RequestHeader, code: int, message: str) -> Answer:
+        return Answer(refused(header.api_version, header.correlation_id, code, message))
+
     def _take(self, frame: bytes, now: float) -> None:  # noqa: ARG002
-        self._answer = self._merged(frame)
-        self._connection.ready()
-
-    def _merged(self, frame: bytes) -> bytes:
-        """The broker's answer with Weir's quotas."""
         theirs = client_quotas.read_describe_response(self._version, frame)
-        if theirs.error_code != NONE:
-            return frame
-        try:
-            entries = self._own()
-            if not self._of_groups:
-                entries = with_brokers(entries, theirs.entries or ())
-            response = theirs._replace(entries=tuple(entries))
-        except QuotaApiError as error:  # the broker is newer, and knows more entity types
-            response = client_quotas.DescribeResponse(theirs.throttle_time_ms, error.code, error.message, None)
-        return client_quotas.write_describe_response(self._version, _correlation_id(frame), response)
+        if theirs.error_code == NONE:
+            self._answer_with(theirs, _correlation_id(frame))
+        else:
+            self._answer = frame
+            self._connection.ready()
 
-    @property
-    def _of_groups(self) -> bool:
-        """True if the filter has Weir's own entity type. A broker would refuse the type, and only Weir has such quotas."""
-        return any(component.entity_type == GROUP for component in self._request.components)
+    def _answer_with(self, theirs: DescribeResponse, correlation_id: int) -> None:
+        """Merge Weir's quotas into the broker's answer: a single entity at once, more of them later."""
+        request = self._request
+        take = at_once if names_one(request.components, strict=request.strict) else self._later
+        take(self._while_open(merged(request, self._describe, theirs, self._version, correlation_id)))
 
-    def _own(self) -> list[DescribedEntity]:
-        return self._describe(self._request.components, strict=self._request.strict)
+    def _while_open(self, steps: Steps[bytes]) -> Steps[None]:
+        """Make the answer, unless the connection ends first: nobody waits for it then."""
+        while not self._connection.closed:
+            try:
+                next(steps)
+            except StopIteration as end:
+                self._answer = end.value
+                break
+            except Exception as error:  # the client waits for an answer, or for the end of its connection
+                self._error = error
+                break
+            yield
+        self._connection.ready()
 
 
 class AlterClientQuotas:
@@ -205,16 +210,11 @@ class AlterClientQuotas:
         return client_quotas.write_alter_response(self._version, self._correlation_id, response)
 
 
-def handler_factories(queue: AlterQueue, describe: Describe) -> dict[int, HandlerFactory]:
+def handler_factories(queue: AlterQueue, describe: Describe, later: TakeSteps) -> dict[int, HandlerFactory]:
     return {
-        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda connection: DescribeClientQuotas(connection, queue, describe),
+        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda connection: DescribeClientQuotas(connection, queue, describe, later),
         int(ApiKey.ALTER_CLIENT_QUOTAS): lambda connection: AlterClientQuotas(connection, queue),
     }
-
-
-def _refusal(header: RequestHeader, code: int, message: str) -> Answer:
-    response = client_quotas.DescribeResponse(0, code, message, None)
-    return Answer(client_quotas.write_describe_response(header.api_version, header.correlation_id, response))
 
 
 def _correlation_id(frame: bytes) -> int:

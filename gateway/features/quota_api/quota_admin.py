@@ -10,13 +10,13 @@ from gateway import clock
 from gateway.alter_queue import AlterQueue, AlterTask
 from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, Change, QuotaApiError
 from gateway.features.quota_api.host_names import HostNames
-from gateway.features.quota_api.rules import alteration, altered, check_room, described, ips, undone, without_topics
+from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, check_room, described, ips, undone
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.observer import Outlet
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 from gateway.quotas.kinds import small_quota_warning
-from gateway.quotas.quota_table import QuotaTable
+from gateway.steps import Steps
 from protocol.bodies.client_quotas import Component, DescribedEntity
 
 RETRY_SECONDS = 60.0
@@ -52,7 +52,6 @@ class QuotaAdmin:
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
-        self._limits: tuple[QuotaSettings, DynamicQuotas, dict[ClientQuotaEntity, dict[str, float]]] | None = None  # described
         self._host_names = HostNames()
         self._addresses: dict[str, str] = {}  # by the `ip` of an entity: an address or a host name
         self._unresolved: frozenset[str] = frozenset()  # host names without an address: their quotas apply to no client
@@ -88,14 +87,13 @@ class QuotaAdmin:
         self._retry_due = True
         self._queue.arrived.set()
 
-    def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
-        """The quotas of the file and the API that match a filter. Raises QuotaApiError if the filter is invalid."""
-        settings, quotas = self._engine.settings, self._quotas
-        if self._limits is None or self._limits[0] is not settings or self._limits[1] is not quotas:
-            table = QuotaTable(settings.quotas, without_topics(quotas)).entities()
-            limits = {entity: {key: limit.per_second for key, limit in by_key.items()} for entity, by_key in table.items()}
-            self._limits = settings, quotas, limits
-        return described(self._limits[2], components, strict=strict)
+    def describe(self, components: Sequence[Component], *, strict: bool) -> Steps[list[DescribedEntity]]:
+        """The quotas of the file and the API that match a filter. All are those of the call, whatever changes during the steps.
+
+        The steps raise QuotaApiError if the filter is invalid.
+        """
+        quotas = ListedQuotas(self._quotas, self._engine.settings.quotas, self._engine.table)
+        return described(quotas, components, strict=strict)
 
     async def _carry_out(self) -> None:
         """Apply the changes of other gateways, and carry out all waiting requests with one save."""

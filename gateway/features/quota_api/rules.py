@@ -4,16 +4,18 @@ Rules, codes and texts follow `ClientQuotaControlManager` and `ClientQuotasImage
 rule differs: Weir refuses NaN and infinity, because no client could be limited to such a value.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from typing import Final, NamedTuple
 
 from gateway.alterations import INVALID_REQUEST, NONE, Alteration, Change, Parts, QuotaApiError, entity_of, names_of
-from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
+from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName, EntityQuota
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.kinds.request_rates import BY_API, refusal
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
+from gateway.quotas.quota_table import QuotaTable, bounded
+from gateway.steps import Steps
 from protocol.bodies.client_quotas import (
     MATCH_DEFAULT,
     MATCH_EXACT,
@@ -38,6 +40,8 @@ _TYPES: Final = (_CLIENT_ID, _USER, _IP, GROUP)
 _MATCH_NAMES: Final = {MATCH_DEFAULT: "MATCH_TYPE_DEFAULT", MATCH_SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
 _EPSILON: Final = 1e-6
+
+_STEP_ENTITIES: Final = 16
 
 
 class _Key(NamedTuple):
@@ -135,33 +139,79 @@ def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change
     ]
 
 
-def described(
-    quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], components: Sequence[Component], *, strict: bool
-) -> list[DescribedEntity]:
+class ListedQuotas:
+    """The quotas of the file and of the API at one moment, with the names that were given to the API.
+
+    `rows` are those of the file in `table`. Nothing here changes, because a change of quotas makes other objects.
+    """
+
+    def __init__(self, api: DynamicQuotas, rows: Sequence[EntityQuota], table: QuotaTable) -> None:
+        self._api = api
+        self._rows = rows
+        self._table = table
+
+    def limits(self, entity: ClientQuotaEntity) -> dict[str, float]:
+        """The limits of an entity by quota key, without those of other levels."""
+        limits = self._table.file_limits(entity)
+        limits.update(self._api.get(entity, {}))
+        return {key: bounded(limit) for key, limit in limits.items()}
+
+    def entities(self) -> Iterator[ClientQuotaEntity | None]:
+        """Each client, address and group with limits. None stands for a row or an entity that is left out."""
+        for row in self._rows:
+            yield row.entity if self._table.file_limits(row.entity) else None
+        for entity in self._api:
+            yield entity if entity.topic is None and not self._table.file_limits(entity) else None
+
+
+def described(quotas: ListedQuotas, components: Sequence[Component], *, strict: bool) -> Steps[list[DescribedEntity]]:
     """The entities that match a DescribeClientQuotas filter. Raises QuotaApiError if the filter is invalid."""
-    names, types = _filter(components)
-    found = []
-    for entity, limits in quotas.items():
-        parts = entity.parts()
+    names, types = wanted(components)
+    found: list[DescribedEntity] = []
+    if names_one(components, strict=strict):
+        entity = entity_of({kind: None if isinstance(name, Default) else name for kind, name in names.items()})
+        if limits := quotas.limits(entity):
+            found.append(DescribedEntity(_ordered(parts_of(entity)), tuple(limits.items())))
+        return found
+    for number, each in enumerate(quotas.entities(), 1):
+        if number % _STEP_ENTITIES == 0:
+            yield
+        if each is None:
+            continue
+        parts = each.parts()
         if strict and len(parts) != len(components):
             continue
         if all(parts.get(kind) == name for kind, name in names.items()) and types <= parts.keys():
-            found.append(DescribedEntity(_ordered(parts_of(entity)), tuple(limits.items())))
+            found.append(DescribedEntity(_ordered(parts_of(each)), tuple(quotas.limits(each).items())))
     return found
 
 
-def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEntity]) -> list[DescribedEntity]:
-    """Weir's quotas, and the broker's quotas of keys that Weir does not keep.
+def names_one(components: Sequence[Component], *, strict: bool) -> bool:
+    """True if at most one entity matches a valid filter, and can be looked up."""
+    return strict and bool(components) and all(each.match_type in (MATCH_EXACT, MATCH_DEFAULT) for each in components)
+
+
+def with_brokers(own: list[DescribedEntity], brokers: Iterable[DescribedEntity]) -> Steps[list[DescribedEntity]]:
+    """Add the broker's quotas of keys that Weir does not keep to `own`, and return it.
 
     The broker's values of Weir's keys are left out, because Weir's values apply to clients that connect through Weir.
     """
-    merged = {each.entity: dict(each.values) for each in own}
+    left: dict[tuple[EntityPart, ...], dict[str, float]] = {}
     for each in brokers:
         theirs = {key: value for key, value in each.values if key in _BROKERS_KEYS or key not in _KEYS}
         if theirs:
             entity = _ordered(names_of(each.entity))
-            merged[entity] = merged.get(entity, {}) | theirs
-    return [DescribedEntity(entity, tuple(values.items())) for entity, values in merged.items()]
+            left[entity] = left.get(entity, {}) | theirs
+        yield
+    for index, each in enumerate(own):
+        added = left.pop(each.entity, None)
+        if added is not None:
+            own[index] = DescribedEntity(each.entity, tuple((dict(each.values) | added).items()))
+        yield
+    for entity in list(left):
+        own.append(DescribedEntity(entity, tuple(left.pop(entity).items())))
+        yield
+    return own
 
 
 def checked_entity(parts: Parts) -> ClientQuotaEntity:
@@ -235,8 +285,8 @@ def _remedy(key: str, parts: Parts) -> str:
     return f": write the name of an API as Kafka spells it, such as {REQUEST_RATES}.Metadata."
 
 
-def _filter(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[str]]:
-    """The requested names by type, and the types that match any name."""
+def wanted(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[str]]:
+    """The requested names by type, and the types that match any name. Raises QuotaApiError if the filter is invalid."""
     names: dict[str, EntityName] = {}
     types: set[str] = set()
     for kind, how, match in components:

@@ -10,7 +10,7 @@ from gateway.alter_queue import BROKER_ACLS, AlterQueue
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.quota_api import handlers as quota_api
-from gateway.features.quota_api.rules import alteration, described
+from gateway.features.quota_api.rules import ListedQuotas, alteration, described
 from gateway.features.topic_quotas import handlers as topic_configs
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
@@ -24,6 +24,8 @@ from gateway.proxy.response_bodies import SEARCHED_SINCE
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.quota_table import QuotaTable
+from gateway.steps import at_once
 from protocol.api_keys import APIS, ApiKey
 from protocol.errors import ProtocolError
 from tests.fuzzing.targets import sasl
@@ -59,7 +61,7 @@ class Session(Transcript):
         counters = Counters()
         handlers = {
             **mutations.handler_factories(KnownTopics()),
-            **quota_api.handler_factories(self.queue, lambda components, *, strict: described({}, components, strict=strict)),
+            **quota_api.handler_factories(self.queue, self.describe, at_once),
             **topic_configs.handler_factories(thresholds),
             **SaslObserver(counters, "sub").handler_factories(),
         }
@@ -74,6 +76,10 @@ class Session(Transcript):
         )
         self.answered = 0
         self.searched = False
+
+    @staticmethod
+    def describe(components, *, strict):
+        return described(ListedQuotas({}, (), QuotaTable()), components, strict=strict)
 
     def finish_tasks(self) -> None:
         """Carry out the changes that clients have requested."""

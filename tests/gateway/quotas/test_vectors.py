@@ -18,7 +18,7 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.features.quota_api.rules import Change, QuotaApiError, alteration, altered, described, with_brokers
+from gateway.features.quota_api.rules import Change, ListedQuotas, QuotaApiError, alteration, altered, described, with_brokers
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.proxy.channel_throttle import ChannelThrottle
@@ -31,6 +31,7 @@ from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
+from gateway.steps import at_once
 from protocol.bodies import client_quotas
 from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.gateway.proxy.transcript import SilentWire, Transcript
@@ -434,8 +435,11 @@ class ReplayedQuotaApi:
 
     def describe(self, filters: list[Any], strict: bool) -> list[client_quotas.DescribedEntity]:
         components = [client_quotas.Component(kind, MATCHES[how], match) for kind, how, match in filters]
-        shown = (described(quotas, components, strict=strict) for quotas in (self.own, self.brokers))
-        return with_brokers(*shown)
+        shown = (
+            at_once(described(ListedQuotas(quotas, (), QuotaTable()), components, strict=strict))
+            for quotas in (self.own, self.brokers)
+        )
+        return at_once(with_brokers(*shown))
 
     def describe_exact(self, entity: dict[str, str | None]) -> dict[str, float] | None:
         filters = [(kind, "default" if name is None else "exact", name) for kind, name in entity.items()]

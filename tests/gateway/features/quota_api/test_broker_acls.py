@@ -5,9 +5,11 @@ import pytest
 from gateway.alter_queue import AlterQueue
 from gateway.alter_right import RIGHT_TRANSITIONS, RightEvent, RightState
 from gateway.features.quota_api.handlers import handler_factories
-from gateway.features.quota_api.rules import alteration, described
+from gateway.features.quota_api.rules import ListedQuotas, alteration, described
 from gateway.proxy.states import IllegalEventError, next_state
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.quota_table import QuotaTable
+from gateway.steps import at_once
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.features.quota_api.test_handlers import BROKERS_KEY, KEY, alter, altered, describe, shown
@@ -26,11 +28,11 @@ class Session(Transcript):
 
     def __init__(self):
         self.queue = AlterQueue("broker_acls")
-        super().__init__(handlers=handler_factories(self.queue, self.describe))
+        super().__init__(handlers=handler_factories(self.queue, self.describe, at_once))
 
     @staticmethod
     def describe(components, *, strict):
-        return described(QUOTAS, components, strict=strict)
+        return described(ListedQuotas(QUOTAS, (), QuotaTable()), components, strict=strict)
 
     def carry_out(self):
         """Carry out the alterations in the queue, and return their users."""

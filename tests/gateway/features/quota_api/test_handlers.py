@@ -4,13 +4,16 @@ import pytest
 
 from gateway.alter_queue import AlterTask
 from gateway.features.quota_api.handlers import handler_factories
-from gateway.features.quota_api.rules import alteration, described
+from gateway.features.quota_api.rules import ListedQuotas, alteration, described
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.quota_table import QuotaTable
+from gateway.steps import at_once
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript
 from tests.protocol import codec
+from tests.protocol.samples import with_length
 
 DESCRIBE, ALTER = ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS
 KEY, BROKERS_KEY = "producer_byte_rate", "request_percentage"
@@ -38,7 +41,7 @@ class Api:
         self.undone.append((task, entity))
 
     def describe(self, components, *, strict):
-        return described(QUOTAS, components, strict=strict)
+        return described(ListedQuotas(QUOTAS, (), QuotaTable()), components, strict=strict)
 
     def finish(self):
         task = self.tasks[-1]
@@ -46,9 +49,9 @@ class Api:
         task.done()
 
 
-def opened(allowed=True):
+def opened(allowed=True, later=at_once):
     api = Api(allowed)
-    return Transcript(handlers=handler_factories(api, api.describe)), api
+    return Transcript(handlers=handler_factories(api, api.describe, later)), api
 
 
 def parts(names):
@@ -112,6 +115,7 @@ def test_broker_is_not_asked_for_groups(version, monkeypatch):
     t, _ = opened()
     t.client_sends(describe(1, ("group", 2, None), version=version))
     t.broker_got()
+    t.run_ready()
     t.client_got(shown(1, ({"group": "jobs"}, {KEY: 7.0}), version=version, text=None))
 
 
@@ -219,3 +223,62 @@ def test_malformed_broker_answer_ends_connection():
     t.client_sends(describe(1))
     with pytest.raises(InvalidFrame):
         t.broker_answers(m.beat(1))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_malformed_entity_of_broker_is_an_error_of_the_answer(version):
+    t, _ = opened()
+    t.client_sends(describe(1, version=version))
+    frame = shown(1, ({"user": "alice"}, {BROKERS_KEY: 50.0}), version=version)
+    null = with_length(frame[4:].replace(b"\0\4user", b"\xff\xff") if version == 0 else frame[4:].replace(b"\5user", b"\0"))
+    t.broker_answers(null)
+    t.run_ready()
+    assert b"Weir can not read the broker's answer: " in t.client_inbox
+
+
+def test_long_description_lets_other_work_pass():
+    waiting = []
+    t, _ = opened(later=waiting.append)
+    t.client_sends(describe(1))
+    t.broker_answers(shown(1, ({"user": "bob"}, {BROKERS_KEY: 50.0})))
+    (steps,) = waiting
+    assert sum(1 for _ in steps) >= 4
+    t.run_ready()
+    t.client_got(shown(1, ({"user": "alice"}, {KEY: 5.0}), ({"user": "bob"}, {BROKERS_KEY: 50.0})))
+
+
+def test_exact_description_waits_for_no_longer_one():
+    waiting = []
+    t, _ = opened(later=waiting.append)
+    t.client_sends(describe(1, ("user", 0, "alice"), strict=True))
+    t.broker_answers(shown(1))
+    t.run_ready()
+    t.client_got(shown(1, ({"user": "alice"}, {KEY: 5.0})))
+    assert waiting == []
+
+
+def test_description_ends_with_its_connection():
+    waiting = []
+    t, _ = opened(later=waiting.append)
+    t.client_sends(describe(1))
+    t.broker_answers(shown(1, ({"user": "bob"}, {BROKERS_KEY: 50.0})))
+    (steps,) = waiting
+    next(steps)
+    t.core.close(t.now)
+    assert list(steps) == []
+
+
+def test_bug_in_a_description_ends_the_connection():
+    class Bug(Exception):
+        pass
+
+    class Broken(Api):
+        def describe(self, components, *, strict):
+            raise Bug
+
+    api = Broken()
+    t = Transcript(handlers=handler_factories(api, api.describe, at_once))
+    t.client_sends(describe(1))
+    t.broker_answers(shown(1))
+    with pytest.raises(Bug):
+        t.run_ready()

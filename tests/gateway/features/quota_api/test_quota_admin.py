@@ -17,6 +17,7 @@ from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
 from gateway.quotas.groups import Group, GroupRule
+from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
 
 KEY = "producer_byte_rate"
@@ -152,7 +153,7 @@ async def test_topic_threshold_is_stored_with_quotas(world):
     }
     assert world.topics.threshold("payments") == Threshold(20.0, 10.0)
     assert world.engine.settings.dynamic == {}
-    assert world.admin.describe((), strict=False) == [DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0),))]
+    assert at_once(world.admin.describe((), strict=False)) == [DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0),))]
     assert await set_thresholds(world, payments=None) == [0]
     assert (world.topics.dynamic, world.topics.threshold("payments")) == ({"orders": 30.0}, Threshold(None, 10.0))
 
@@ -391,10 +392,17 @@ async def test_change_is_logged_and_too_small_one_warns(world, caplog):
 
 async def test_description_joins_file_and_api_quotas(world):
     await world.alter(setting("bob", 10.0), setting("alice", 7.0, key="consumer_byte_rate"))
-    assert world.admin.describe((), strict=False) == [
+    assert at_once(world.admin.describe((), strict=False)) == [
         DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0), ("consumer_byte_rate", 7.0))),
         DescribedEntity((EntityPart("user", "bob"),), ((KEY, 10.0),)),
     ]
+
+
+async def test_description_is_of_one_moment(world):
+    await world.alter(setting("bob", 10.0))
+    steps = world.admin.describe((), strict=False)
+    await world.alter(setting("bob", 11.0), setting("alice", 6.0))
+    assert [entity.values for entity in at_once(steps)] == [((KEY, 5.0),), ((KEY, 10.0),)]
 
 
 def test_only_named_admins_are_allowed():

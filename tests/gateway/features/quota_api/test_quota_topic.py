@@ -20,6 +20,7 @@ from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -291,7 +292,7 @@ async def asked(topic, meanwhile, wanted=RATE):
         for each in tasks:
             each.cancel()
     (result,) = task.alteration.results.values()
-    return result.error_code, [dict(row.values) for row in admin.describe((), strict=False)]
+    return result.error_code, [dict(row.values) for row in at_once(admin.describe((), strict=False))]
 
 
 @pytest.mark.parametrize("starts", [True, False], ids=["gateway starts", "reader is late"])

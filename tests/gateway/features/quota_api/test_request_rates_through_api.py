@@ -7,6 +7,7 @@ import pytest
 from gateway import clock
 from gateway.features.quota_api.handlers import handler_factories
 from gateway.quotas.entity import ClientQuotaEntity, Source
+from gateway.steps import at_once
 from tests.gateway.features.quota_api.test_handlers import alter, altered, describe, shown
 from tests.gateway.features.quota_api.test_quota_admin import MemoryStore, World
 from tests.gateway.proxy import messages as m
@@ -35,7 +36,7 @@ class Gateway(World):
     def __init__(self):
         super().__init__(MemoryStore())
         self.client = Transcript(engine=self.engine)
-        self.root = AdminConnection(engine=self.engine, handlers=handler_factories(self.queue, self.admin.describe))
+        self.root = AdminConnection(engine=self.engine, handlers=handler_factories(self.queue, self.admin.describe, at_once))
         self.root.core.client.identify("root", self.root.now)
 
     def _applied(self):

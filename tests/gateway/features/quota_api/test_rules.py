@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.features.quota_api.rules import (
     MAX_ENTITIES,
     Change,
+    ListedQuotas,
     QuotaApiError,
     alteration,
     altered,
@@ -18,7 +19,9 @@ from gateway.features.quota_api.rules import (
     undone,
     with_brokers,
 )
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.quota_table import QuotaTable
+from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterResult, Component, DescribedEntity, EntityPart, Op
 
 PRODUCE, FETCH, CONNECT, REQUEST = "producer_byte_rate", "consumer_byte_rate", "connection_creation_rate", "request_percentage"
@@ -28,6 +31,10 @@ U, IP = ("user", "u"), ("ip", "1.2.3.4")
 
 def entry(*entity, **ops):
     return AlterEntry(tuple(EntityPart(*part) for part in entity), tuple(Op(key, value) for key, value in ops.items()))
+
+
+def found_in(quotas, components, *, strict, rows=()):
+    return at_once(described(ListedQuotas(quotas, rows, QuotaTable(rows)), components, strict=strict))
 
 
 def alteration_of(*entries):
@@ -163,9 +170,9 @@ def test_description_finds_groups():
     quotas = {ClientQuotaEntity(group="jobs"): {PRODUCE: 5.0}, ClientQuotaEntity("jobs"): {PRODUCE: 6.0}}
     jobs = DescribedEntity((EntityPart("group", "jobs"),), ((PRODUCE, 5.0),))
     for components in ([Component("group", 0, "jobs")], [Component("group", 2, None)]):
-        assert described(quotas, components, strict=True) == [jobs]
-    assert described(quotas, [Component("group", 0, "x")], strict=True) == []
-    assert len(described(quotas, [], strict=False)) == 2
+        assert found_in(quotas, components, strict=True) == [jobs]
+    assert found_in(quotas, [Component("group", 0, "x")], strict=True) == []
+    assert len(found_in(quotas, [], strict=False)) == 2
 
 
 @pytest.mark.parametrize(("key", "text"), [(PRODUCE, "must be greater than 0"), (REQUEST, "must be greater than 0")])
@@ -291,7 +298,7 @@ BAD_FILTERS = [
 @pytest.mark.parametrize(("components", "code", "text"), BAD_FILTERS, ids=str)
 def test_filter_is_refused_as_by_a_broker(components, code, text):
     with pytest.raises(QuotaApiError) as caught:
-        described({}, [Component(*each) for each in components], strict=False)
+        found_in({}, [Component(*each) for each in components], strict=False)
     assert (caught.value.code, caught.value.message) == (code, text)
 
 
@@ -313,13 +320,46 @@ def test_filter_matches_naive_reading_of_kip_546(entities, components, strict):
         return not strict or given_types == set(components)
 
     quotas = {entity: {PRODUCE: float(number)} for number, entity in enumerate(entities, 1)}
-    found = described(quotas, [Component(kind, *match) for kind, match in components.items()], strict=strict)
+    found = found_in(quotas, [Component(kind, *match) for kind, match in components.items()], strict=strict)
     assert {each.values for each in found} == {tuple(quotas[entity].items()) for entity in entities if fits(entity)}
 
 
 def test_default_is_null_and_entities_keep_broker_order():
-    (found,) = described({ClientQuotaEntity(DEFAULT, "c"): {PRODUCE: 1.0}}, [], strict=False)
+    (found,) = found_in({ClientQuotaEntity(DEFAULT, "c"): {PRODUCE: 1.0}}, [], strict=False)
     assert found == DescribedEntity((EntityPart("client-id", "c"), EntityPart("user", None)), ((PRODUCE, 1.0),))
+
+
+class LookedUp(dict):
+    """Quotas that may be looked up, but not listed."""
+
+    def __iter__(self):
+        raise AssertionError("all entities are visited")
+
+    items = keys = __iter__
+
+
+def test_exact_filter_visits_no_other_entity():
+    quotas = LookedUp({ClientQuotaEntity("alice"): {PRODUCE: 1.0}, ClientQuotaEntity("bob"): {PRODUCE: 2.0}})
+    (found,) = found_in(quotas, [Component("user", 0, "bob")], strict=True)
+    assert found.values == ((PRODUCE, 2.0),)
+
+
+def test_description_of_many_entities_takes_steps():
+    quotas = {ClientQuotaEntity(f"u{number}"): {PRODUCE: 1.0} for number in range(100)}
+    steps = described(ListedQuotas(quotas, (), QuotaTable()), [], strict=False)
+    assert sum(1 for _ in steps) >= 5
+
+
+@pytest.mark.parametrize("components", [[], [Component("user", 0, "u")]])
+def test_exemption_of_the_file_leaves_limits_of_the_api(components):
+    user = ClientQuotaEntity("u")
+    rows = [EntityQuota(user, {}, exempt=True), EntityQuota(ClientQuotaEntity("v"), exempt=True)]
+    (found,) = found_in({user: {PRODUCE: 1.0}}, components, strict=bool(components), rows=rows)
+    assert found.values == ((PRODUCE, 1.0),)
+
+
+def test_description_leaves_out_topics():
+    assert found_in({ClientQuotaEntity(topic="t"): {"x": 1.0}}, [], strict=False) == []
 
 
 def test_broker_quotas_that_are_not_weirs_are_shown():
@@ -330,7 +370,7 @@ def test_broker_quotas_that_are_not_weirs_are_shown():
         DescribedEntity(client, ((FETCH, 9.0),)),
         DescribedEntity((EntityPart("user", "v"),), (("of_a_later_kafka", 7.0),)),
     ]
-    assert with_brokers(own, brokers) == [
+    assert at_once(with_brokers(own, brokers)) == [
         DescribedEntity(user, ((PRODUCE, 1.0), (REQUEST, 50.0))),
         DescribedEntity((EntityPart("user", "v"),), (("of_a_later_kafka", 7.0),)),
     ]
