@@ -135,9 +135,9 @@ class QuotaEngine:
         return frozenset(self._buckets)
 
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
-        """Every bucket of a single entity. The engine may not change meanwhile."""
+        """Every bucket of a single entity. A bucket that is made or dropped during the iteration may be in it or not."""
         for kind, buckets in self._buckets.items():
-            for tags, bucket in buckets.items():
+            for tags, bucket in list(buckets.items()):
                 if not tags.overflow:
                     yield (kind, tags), bucket
 

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -223,10 +224,10 @@ class RecentUsage(Feature[None]):
                 found += [(now, use) for use in entity_uses(engine, buckets[start : start + _BATCH], now)]
                 yield
         if self._topics is not None:
-            accounts = list(self._topics.accounts())
-            for start in range(0, len(accounts), _BATCH):
+            accounts = iter(self._topics.accounts())
+            while batch := list(islice(accounts, _BATCH)):
                 now = clock.monotonic()
-                found += [(now, use) for use in self._topics.recent_uses(accounts[start : start + _BATCH], now)]
+                found += [(now, use) for use in self._topics.recent_uses(batch, now)]
                 yield
         now = clock.monotonic()
         found += [(now, each) for each in self._listeners.recent_uses(now).items()]

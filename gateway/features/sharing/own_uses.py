@@ -1,6 +1,6 @@
 """The use through this gateway: counted from its accounts, and chosen for its messages."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Final
 
@@ -29,7 +29,7 @@ class OwnUses:
     def count(self, changed: Iterable[tuple[UsageKey, UsageAccount]], quiet: float, clock: Callable[[], float]) -> Steps[None]:
         """Count the use of each account since the last call. Use is recent for `quiet` seconds."""
         now = clock()
-        for number, (entity, account) in enumerate(list(changed), 1):
+        for number, (entity, account) in enumerate(changed, 1):
             total = account.total()
             delta, account.shared_total = total - account.shared_total, total
             if account.capacity() != 0.0:
@@ -49,9 +49,22 @@ class OwnUses:
         own.flow.total = max(own.flow.total, own.count)
         own.flow.add(max(delta, 0), now, quiet)
 
-    def since(self, oldest: float) -> list[tuple[UsageKey, UsageAccount]]:
-        """The accounts that were used since `oldest`."""
-        return [(entity, own.account) for entity, own in self._uses.items() if own.flow.at >= oldest]
+    def since(self, oldest: float) -> Steps[list[tuple[UsageKey, UsageAccount]]]:
+        """The accounts with shared meters that were used since `oldest`."""
+        found: list[tuple[UsageKey, UsageAccount]] = []
+        for number, (entity, own) in enumerate(self._everyone(), 1):
+            if own.flow.at >= oldest and own.account.shared_meter() is not None:
+                found.append((entity, own.account))
+            if number % PIECE == 0:
+                yield
+        return found
+
+    def _everyone(self) -> Iterator[tuple[UsageKey, OwnUse]]:
+        """Each use. Uses may come and go between two of them."""
+        for entity in list(self._uses):  # a list of pairs takes many times as long
+            own = self._uses.get(entity)
+            if own is not None:
+                yield entity, own
 
     def chosen(
         self, members: int, sequence: int, now: float, *, last: bool = False
@@ -60,22 +73,27 @@ class OwnUses:
 
         Large uses are published at once, small uses after `QUIET_INTERVALS`, the most urgent first. `last`: the gateway stops.
         """
-        waiting = yield from self._waiting(members, sequence, 0.0 if last else SMALL)
+        most = MAX_ENTITIES if last else most_rows(members)
+        waiting, number = yield from self._waiting(members, sequence, 0.0 if last else SMALL, most)
         chosen: list[EntityUse] = []
         self._in_flight = []
         room = MAX_MESSAGE_BYTES // 2
-        for (kind, name), own in waiting[: MAX_ENTITIES if last else most_rows(members)]:
+        for (kind, name), own in waiting:
             room -= _ROW_BYTES + 6 * own.characters
             if room < 0:
                 break
             self._in_flight.append((own, own.published, own.settled))
             own.published, own.settled = own.flow.total, sequence
             chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
-        return tuple(chosen), len(waiting) - len(chosen)
+        return tuple(chosen), number - len(chosen)
 
-    def _waiting(self, members: int, sequence: int, least: float) -> Steps[list[tuple[UsageKey, OwnUse]]]:
-        waiting = []
-        for number, (entity, own) in enumerate(list(self._uses.items()), 1):
+    def _waiting(
+        self, members: int, sequence: int, least: float, most: int
+    ) -> Steps[tuple[list[tuple[UsageKey, OwnUse]], int]]:
+        """The `most` urgent of the waiting uses, and the number of all of them."""
+        waiting: list[tuple[float, UsageKey, OwnUse]] = []
+        left_out = 0
+        for number, (entity, own) in enumerate(self._everyone(), 1):
             unpublished = own.flow.total - own.published
             capacity = own.account.capacity()
             if unpublished == 0 or capacity == 0.0 or own.characters > MAX_NAME:
@@ -84,10 +102,12 @@ class OwnUses:
                 urgency = unpublished * members / capacity
                 if urgency >= least or sequence - own.settled >= QUIET_INTERVALS:
                     waiting.append((urgency, entity, own))
+            if len(waiting) >= 2 * most:
+                left_out += _shorten(waiting, most)
             if number % PIECE == 0:
                 yield
-        waiting.sort(key=itemgetter(0), reverse=True)
-        return [(entity, own) for _, entity, own in waiting]
+        left_out += _shorten(waiting, most)
+        return [(entity, own) for _, entity, own in waiting], left_out + len(waiting)
 
     def not_published(self) -> None:
         """The last message has failed: the next message repeats its use."""
@@ -97,8 +117,16 @@ class OwnUses:
 
     def sweep(self, before: float) -> Steps[None]:
         """Forget entities whose last use is older than `before`, and published or without a quota by now."""
-        for number, (entity, own) in enumerate(list(self._uses.items()), 1):
+        for number, (entity, own) in enumerate(self._everyone(), 1):
             if own.flow.at < before and (own.flow.total == own.published or own.account.capacity() == 0.0):
                 self._uses.pop(entity, None)
             if number % PIECE == 0:
                 yield
+
+
+def _shorten(waiting: list[tuple[float, UsageKey, OwnUse]], most: int) -> int:
+    """Keep the `most` urgent ones, in their order. Returns the number of the others."""
+    waiting.sort(key=itemgetter(0), reverse=True)
+    left_out = max(len(waiting) - most, 0)
+    del waiting[most:]
+    return left_out

@@ -40,10 +40,10 @@ class SharedUsage(Protocol):
     def kinds(self) -> frozenset[str]: ...
 
     def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        """All accounts. Nothing may be changed during the iteration."""
+        """All accounts. One that is made or dropped during the iteration may be in it or not."""
 
     def changed(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        """The accounts whose `total()` differs from `shared_total`."""
+        """The accounts whose `total()` differs from `shared_total`. Accounts may be used, made and dropped meanwhile."""
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         """The account for a peer's entity, created if it is missing. None without a quota here, or without room."""

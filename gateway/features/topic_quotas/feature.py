@@ -16,7 +16,8 @@ from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.rejections import RejectionFolder
-from gateway.features.topic_quotas.rules import TopicSettings, TopicsReport
+from gateway.features.topic_quotas.report import TopicsReport
+from gateway.features.topic_quotas.rules import TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from gateway.admin.metrics.row import Labels, Read, Row, Value, deprecated
 from gateway.admin.metrics.scrape import Scrape
-from gateway.features.topic_quotas.rules import TopicRow, TopicsReport, TopicTotals
+from gateway.features.topic_quotas.report import TopicRow, TopicsReport, TopicTotals
 
 
 def _topics(read: Callable[[TopicTotals], float]) -> Read:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from gateway.features.topic_quotas.report import TopicRow, TopicsReport, TopicTotals
 from gateway.features.topic_quotas.topic_meters import RATES, WINDOWED, AppendedBytes, TopicUse
 from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.meter import Window
@@ -42,57 +43,6 @@ class TopicSettings:
     meter: str = "one_minute"
     window: Window = field(default_factory=Window)
     enforce: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRow:
-    """The use of one topic, or of all topics that have no row of their own. Bytes of record batches, through this gateway.
-
-    `rate` is in bytes per second through all gateways that share the threshold. `refused_bytes` are the bytes that the broker
-    did not append, by the name of the broker's error. `threshold` is None in the row of the other topics. `broker` is as in
-    `UsageRow`.
-    """
-
-    topic: str
-    threshold: float | None
-    explicit: bool
-    rate: float
-    appended_bytes: int
-    throttled_bytes: int
-    throttled_total: int
-    refused_bytes: Mapping[str, int]
-    rejected: bool
-    broker: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicTotals:
-    """All topics together, through all gateways. `over`: topics above their own threshold are rejected.
-
-    `broker` is as in `UsageRow`.
-    """
-
-    threshold: float
-    rate: float
-    over: bool
-    default_threshold: float
-    defaulted: int
-    """The number of topics without an explicit threshold."""
-    broker: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsReport:
-    """The state of topic quotas for the admin page and the metrics.
-
-    `brokers` has the totals of each broker if each has quotas of its own. `total` then is that of the broker with most bytes.
-    """
-
-    meter: str
-    enforced: bool
-    total: TopicTotals
-    rows: list[TopicRow]
-    brokers: list[TopicTotals] = field(default_factory=list)
 
 
 class TopicListing:
@@ -145,6 +95,7 @@ class TopicQuotas:
         self._young: set[str] = set()  # topics that were seen before the list and are not in it: the list may be older
         self._names: Mapping[bytes, str] = {}
         self._uses: dict[str, TopicUse] = {}
+        self._touched: dict[TopicUse, None] = {}  # all with bytes that no message has, and some others
         self._nameless: dict[bytes, TopicUse] = {}
         self._still_nameless: set[bytes] = set()
         self._others = TopicUse(OTHER, self.new_rate(now), labelled=False)
@@ -205,6 +156,8 @@ class TopicQuotas:
     def appended(self, key: bytes, size: int, now: float, *, by_id: bool) -> TopicUse:
         """Count `size` bytes of record batches that the broker has appended."""
         use = self.find(key, by_id=by_id) or self._create(key, now, by_id=by_id)
+        if use.appended_bytes == use.shared_total:
+            self._touched[use] = None
         use.appended_bytes += size
         use.rate.record(size, now)
         self._total.rate.record(size, now)
@@ -243,17 +196,21 @@ class TopicQuotas:
 
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         yield (ALL_TOPICS, ""), self._total
-        for name, use in self._uses.items():
+        for name, use in list(self._uses.items()):
             yield (TOPIC, name), use
 
-    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
-        """The accounts with bytes that this gateway has not published yet."""
-        found: list[tuple[UsageKey, UsageAccount]] = [
-            ((TOPIC, name), use) for name, use in self._uses.items() if use.appended_bytes != use.shared_total
-        ]
+    def changed(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
+        """The accounts with bytes that this gateway has not published yet.
+
+        Only topics with appends since the last call are visited, because a cluster may have many thousands of idle topics.
+        """
+        for use in list(self._touched):
+            if use.appended_bytes == use.shared_total or self._uses.get(use.name) is not use:
+                self._touched.pop(use, None)  # until its next bytes, or until its name is known
+            else:
+                yield (TOPIC, use.name), use
         if self._total.appended_bytes != self._total.shared_total:
-            found.append(((ALL_TOPICS, ""), self._total))
-        return found
+            yield (ALL_TOPICS, ""), self._total
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         """The account to which a peer's bytes are charged; None if this gateway does not share the topic."""
@@ -357,13 +314,16 @@ class TopicQuotas:
         old = self._uses.get(name)
         if old is None:
             use.name, use.capacity_bytes = name, self.settings.total
-            self._uses[name] = use
+            self._uses[name] = old = use
         else:
             old.add(use)
+            self._touched.pop(use, None)
             self._labelled -= use.labelled
+        self._touched[old] = None
 
     def _forget(self, use: TopicUse) -> None:
         """Remove a deleted topic. The row of the other topics keeps its bytes, so that no counter falls."""
+        self._touched.pop(use, None)
         if use.labelled:
             self._labelled -= 1
         else:

@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 from gateway import clock
 from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
+from gateway.features.topic_quotas.report import TopicsReport
 from gateway.features.topic_quotas.rules import (
     ALL_TOPICS,
     MAX_LABELLED,
@@ -16,7 +17,6 @@ from gateway.features.topic_quotas.rules import (
     TopicListing,
     TopicQuotas,
     TopicSettings,
-    TopicsReport,
 )
 from gateway.quotas.entity import BOOTSTRAP, Tags
 from gateway.quotas.own_topics import OwnTopics
@@ -88,12 +88,12 @@ class ScopedTopicQuotas:
         return TopicsReport(self.settings.meter, self.settings.enforce, busiest, rows, brokers)
 
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
-        for broker, quotas in self._at.items():
+        for broker, quotas in list(self._at.items()):
             for key, account in quotas.accounts():
                 yield self._key(broker, key), account
 
     def changed(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
-        for broker, quotas in self._at.items():
+        for broker, quotas in list(self._at.items()):
             for key, account in quotas.changed():
                 yield self._key(broker, key), account
 

@@ -97,6 +97,27 @@ def test_pause_follows_the_work_of_a_save_and_not_its_waits(path, monkeypatch):
     assert usage._worked == 2.0
 
 
+def test_topics_are_listed_as_they_are_saved(path):
+    class Topics:
+        def __init__(self):
+            self.listed = 0
+
+        def accounts(self):
+            for self.listed in range(1, 101):
+                yield ("topic", f"t{self.listed}"), None
+
+        def recent_uses(self, accounts, now):
+            return ()
+
+    topics, gateway = Topics(), Gateway(path)
+    gateway.usage._topics = topics
+    steps = gateway.usage._uses()
+    next(steps)
+    assert 0 < topics.listed <= 10
+    assert at_once(steps)[1] == []
+    assert topics.listed == 100
+
+
 async def test_nothing_to_remember_writes_no_file(path):
     gateway = Gateway(path)
     await gateway.usage.restore()

@@ -240,3 +240,86 @@ def test_changed_window_keeps_rates(meter, window):
     made.apply(replace(made.settings, window=window), START + 20)
     assert before > 0.0
     assert made.known("topic", "payments").measure(START + 20) == pytest.approx(before, rel=0.2)
+
+
+def publish(made):
+    """Publish all use, and return its topics."""
+    found = list(made.changed())
+    for _, account in found:
+        account.shared_total = account.total()
+    return {name for (kind, name), _ in found if kind == "topic"}
+
+
+class LookedUp(dict):
+    """Meters that may be looked up, but not listed. `visited` has the names."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.visited = set()
+
+    def get(self, name, default=None):
+        self.visited.add(name)
+        return super().get(name, default)
+
+    def __iter__(self):
+        raise AssertionError("all topics are visited")
+
+    items = keys = values = __iter__
+
+
+def test_search_for_new_use_visits_no_idle_topic():
+    made = quotas()
+    for name in FIVE:
+        append(made, name, 10)
+    assert publish(made) == set(FIVE)
+    append(made, "logs", 1)
+    assert publish(made) == {"logs"}
+    append(made, "audit", 1)
+    made._uses = LookedUp(made._uses)
+    assert publish(made) == {"audit"}
+    assert made._uses.visited <= {"logs", "audit"}
+
+
+def test_use_is_new_until_it_is_published():
+    made = quotas()
+    append(made, "logs", 10)
+    for _ in range(2):
+        assert {name for (_, name), _ in made.changed()} == {"logs", ""}
+    assert publish(made) == {"logs"}
+    assert list(made.changed()) == []
+
+
+def test_use_of_an_id_is_new_once_its_name_is_known():
+    made, new = quotas(topics={}), bytes([9]) * 16
+    made.appended(new, 10, START, by_id=True)
+    assert publish(made) == set()
+    made.update_topics({"new": new})
+    assert publish(made) == {"new"}
+
+
+def test_use_of_an_id_is_new_use_of_its_known_topic():
+    made, new = quotas(topics={}), bytes([9]) * 16
+    append(made, "new", 1)
+    made.appended(new, 10, START, by_id=True)
+    assert publish(made) == {"new"}
+    made.update_topics({"new": new})
+    ((key, account),) = made.changed()
+    assert (key, account.total() - account.shared_total) == (("topic", "new"), 10)
+
+
+def test_deleted_topic_has_no_new_use():
+    made = quotas(topics={})
+    append(made, "gone", 10)
+    for _ in range(3):
+        made.update_topics({})
+    assert publish(made) == set()
+
+
+def test_topic_may_be_used_while_new_use_is_listed():
+    made = quotas()
+    append(made, "logs", 1)
+    found = made.changed()
+    next(found)
+    append(made, "audit", 1)
+    assert [name for (_, name), _ in found] == [""]
+    assert publish(made) == {"logs", "audit"}
