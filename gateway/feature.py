@@ -51,6 +51,11 @@ class Feature(Generic[SectionT]):
         """The present state for metrics, and for the admin API where there is a `page`. None: nothing is configured."""
         return None
 
+    def report_in_steps(self) -> Steps[object | None]:
+        """As `report`. A feature with thousands of rows overrides it, so that clients are served in between."""
+        yield
+        return self.report()
+
     def throttle_totals(self) -> Sequence[ThrottleTotals]:
         """The throttle times that no quota of the engine has caused."""
         return ()
@@ -59,6 +64,11 @@ class Feature(Generic[SectionT]):
         """The report as the admin API shows it."""
         report = self.report()
         return asdict(report) if is_dataclass(report) and not isinstance(report, type) else None
+
+    def json_in_steps(self) -> Steps[dict[str, Any] | None]:
+        """As `as_json`. A value may also be a dataclass, or a list of them."""
+        yield
+        return self.as_json()
 
     async def stop(self) -> None:
         """Save or publish the last state, and cancel the background tasks. All clients' connections are already closed."""

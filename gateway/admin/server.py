@@ -63,7 +63,8 @@ class AdminServer(PageServer):
         super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
 
     async def _metrics(self, accept: str) -> web.Response:
-        scrape = Scrape.of(self._view, await self._view.rows())
+        view = self._view
+        scrape = Scrape.of(view, await view.rows(), await in_slices(view.reports()))
         pieces, content_type = await in_slices(exposition(scrape, accept))
         return web.Response(body=Pieces(pieces, content_type))
 
@@ -125,7 +126,7 @@ class AdminServer(PageServer):
         return shared(answer)
 
     async def _reported(self, page: str) -> dict[str, Any]:
-        report = self._view.report_on(page)
+        report = await self._view.report_page(page)
         return {"configured": False} if report is None else {"configured": True, **report}
 
     async def _config(self) -> web.Response:

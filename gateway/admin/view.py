@@ -47,11 +47,13 @@ class FeatureView(Protocol):
     @property
     def page(self) -> str: ...
 
-    def report(self) -> object | None: ...
+    def report_in_steps(self) -> Steps[object | None]: ...
 
     def throttle_totals(self) -> Sequence[ThrottleTotals]: ...
 
     def as_json(self) -> dict[str, Any] | None: ...
+
+    def json_in_steps(self) -> Steps[dict[str, Any] | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,20 @@ class AdminView:
         """The engine's rows, read in slices."""
         return await in_slices(self.engine.rows(self.monotonic()))
 
+    def reports(self) -> Steps[tuple[object, ...]]:
+        """The reports of the features that are configured."""
+        found: list[object] = []
+        for feature in self.features:
+            report = yield from feature.report_in_steps()
+            if report is not None:
+                found.append(report)
+        return tuple(found)
+
     def report_on(self, page: str) -> dict[str, Any] | None:
         """The report of a feature as JSON values; None if the feature is not configured."""
         return next((feature.as_json() for feature in self.features if feature.page == page), None)
+
+    async def report_page(self, page: str) -> dict[str, Any] | None:
+        """As `report_on`, in slices. A value may also be a dataclass, or a list of them."""
+        feature = next((feature for feature in self.features if feature.page == page), None)
+        return None if feature is None else await in_slices(feature.json_in_steps())

@@ -16,7 +16,7 @@ from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
-from gateway.steps import at_once
+from gateway.steps import Steps, at_once
 
 CONFIG = """
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -31,7 +31,7 @@ WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250Z
 
 
 def scraped(view: AdminView) -> Scrape:
-    return Scrape.of(view, at_once(view.engine.rows(view.monotonic())))
+    return Scrape.of(view, at_once(view.engine.rows(view.monotonic())), at_once(view.reports()))
 
 
 @pytest.fixture
@@ -92,6 +92,9 @@ def reported(feature: type[Feature[Any]], report: object) -> Feature[Any]:
 
         def report(self) -> object:
             return report
+
+        def report_in_steps(self) -> Steps[object | None]:
+            return Feature.report_in_steps(self)
 
     return Fixed()
 

@@ -45,7 +45,7 @@ class Scrape:
         return next((report for report in self.reports if isinstance(report, kind)), None)
 
     @classmethod
-    def of(cls, view: AdminView, rows: list[UsageRow]) -> "Scrape":
+    def of(cls, view: AdminView, rows: list[UsageRow], reports: tuple[object, ...]) -> "Scrape":
         return cls(
             rows=rows,
             totals=[*view.engine.throttle_totals(), *chain(*(feature.throttle_totals() for feature in view.features))],
@@ -64,5 +64,5 @@ class Scrape:
             effective=view.effective,
             reloads=dict(view.effective.reloads),
             ready=view.not_ready() is None,
-            reports=tuple(report for feature in view.features if (report := feature.report()) is not None),
+            reports=reports,
         )

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from math import inf
+from typing import Any
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue
@@ -28,7 +30,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
-from gateway.steps import Steps
+from gateway.steps import Steps, at_once
 from gateway.time_slices import in_slices
 from protocol.bodies.topic_metadata import TopicMetadata
 
@@ -89,7 +91,15 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         return self._folder.flush(now)
 
     def report(self) -> TopicsReport | None:
-        return None if self.quotas is None else self.quotas.report(clock.monotonic())
+        return at_once(self.report_in_steps())
+
+    def report_in_steps(self) -> Steps[TopicsReport | None]:
+        return None if self.quotas is None else (yield from self.quotas.report(clock.monotonic()))
+
+    def json_in_steps(self) -> Steps[dict[str, Any] | None]:
+        """The values are those of the report, because the admin server encodes its rows one by one."""
+        report = yield from self.report_in_steps()
+        return None if report is None else {each.name: getattr(report, each.name) for each in fields(report)}
 
     def apply(self, section: TopicsSection) -> list[str]:
         """The caller then makes the engine recall its buckets, so that sessions read `produced` again."""

@@ -23,6 +23,7 @@ from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.scope import node_id
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.steps import Steps
 
 MAX_BROKERS: Final = 1_000
 """The maximum number of brokers with quotas of their own. Peers name brokers too."""
@@ -53,6 +54,7 @@ class ScopedTopicQuotas:
         self.by_broker = by_broker
         self._own = own or OwnTopics()
         self._on_nameless = on_nameless
+        self._listed: tuple[Mapping[str, bytes], frozenset[str]] = ({}, self._own.names)
         self._listing = TopicListing({}, self._own)
         self._at: dict[int, TopicQuotas] = {}
         self.whole = self._new(BOOTSTRAP, now)
@@ -70,16 +72,21 @@ class ScopedTopicQuotas:
             quotas.apply(settings, now)
 
     def update_topics(self, topics: Mapping[str, bytes]) -> None:
-        """Take over the cluster's topics, as for `TopicListing`."""
-        self._listing = TopicListing(topics, self._own)
+        """Take over the cluster's topics, as for `TopicListing`. Mostly they are those of the last call."""
+        given = topics, self._own.names
+        if given != self._listed:
+            self._listed, self._listing = given, TopicListing(topics, self._own, self._listing)
         for quotas in self._at.values():
             quotas.take(self._listing)
 
-    def report(self, now: float) -> TopicsReport:
+    def report(self, now: float) -> Steps[TopicsReport]:
         if not self.by_broker:
-            return self.whole.report(now)
-        reports = [quotas.report(now) for broker, quotas in sorted(self._at.items()) if broker != BOOTSTRAP]
-        at_bootstrap = self.whole.report(now)
+            return (yield from self.whole.report(now))
+        reports: list[TopicsReport] = []
+        for broker, quotas in sorted(self._at.items()):
+            if broker != BOOTSTRAP:
+                reports.append((yield from quotas.report(now)))
+        at_bootstrap = yield from self.whole.report(now)
         if not reports or any(row.appended_bytes or row.throttled_total or row.refused_bytes for row in at_bootstrap.rows):
             reports.append(at_bootstrap)
         brokers = [report.total for report in reports]

@@ -85,7 +85,12 @@ class TopicUse(AppendedBytes):
 
     def add(self, other: "TopicUse") -> None:
         """Add the counters of another topic. The rates stay the same."""
-        self.appended_bytes += other.appended_bytes
-        self.throttled_bytes += other.throttled_bytes
-        self.throttled_total += other.throttled_total
-        self.refused_bytes.update(other.refused_bytes)
+        self.add_all([other])
+
+    def add_all(self, others: list["TopicUse"]) -> None:
+        """As `add`. Thousands of topics are added counter by counter, because that takes a third of the time."""
+        self.appended_bytes += sum([use.appended_bytes for use in others])
+        self.throttled_bytes += sum([use.throttled_bytes for use in others])
+        self.throttled_total += sum([use.throttled_total for use in others])
+        for refused in [use.refused_bytes for use in others if use.refused_bytes]:
+            self.refused_bytes.update(refused)

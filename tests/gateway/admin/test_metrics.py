@@ -388,7 +388,7 @@ def test_topic_quotas_have_metrics(view: AdminView) -> None:
     quotas.update_topics({"hot": bytes(16), "cold": bytes(16)})
     quotas.throttled(quotas.appended(b"hot", 5_000, 1_000.0, by_id=False), 70)
     quotas.refused(b"hot", 9, "MESSAGE_TOO_LARGE", 1_000.0, by_id=False)
-    page = Page(replace(view, features=[reported(TopicQuotasFeature, quotas.report(1_000.0))]))
+    page = Page(replace(view, features=[reported(TopicQuotasFeature, at_once(quotas.report(1_000.0)))]))
     per_topic = {name: page.get(f"weir_topic_{name}", topic="hot") for name in ("rate", "threshold", "rejected", "bytes_total")}
     assert per_topic == {"rate": 5_000, "threshold": 400, "rejected": 1, "bytes_total": 5_000}
     assert page.get("weir_topic_throttled_bytes_total", topic="hot") == 70

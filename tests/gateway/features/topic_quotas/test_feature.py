@@ -1,9 +1,12 @@
 """The feature of topic quotas: topic configs override the thresholds of the config file."""
 
+import json
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 
+from gateway.admin.json_text import json_parts
 from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
@@ -13,6 +16,7 @@ from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.thresholds import TopicLimits
 from gateway.observer import Outlet
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.steps import at_once
 
 TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
 
@@ -78,3 +82,13 @@ def test_overruled_thresholds_are_named_after_reload():
     (note,) = topics._notes(section(), section(total=15))
     assert f"quotas.topics.{TOTAL} is 15, but the explicit thresholds of file and topic configs add up to 20" in note
     assert topics._notes(section(), NONE) == []
+
+
+async def test_page_has_the_values_of_the_report(at_work):
+    at_work.apply(section(payments=10))
+    page = at_once(at_work.json_in_steps())
+    assert json.loads(b"".join(at_once(json_parts(page)))) == json.loads(json.dumps(asdict(at_work.report())))
+
+
+def test_no_page_without_quotas():
+    assert at_once(make().json_in_steps()) is None

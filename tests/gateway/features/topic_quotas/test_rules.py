@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.features.topic_quotas.rules import MAX_NAMELESS, TopicQuotas, TopicSettings
 from gateway.quotas.meter import Window
+from gateway.steps import at_once
 
 START = 1_000.0
 MB = 1_000_000
@@ -208,7 +209,7 @@ def test_idle_topics_are_shown_with_threshold():
     assert {name: (row.threshold, row.explicit, row.rate) for name, row in rows.items()} == {
         name: (5 * MB, True, 0.0) if name == "payments" else (1.25 * MB, False, 0.0) for name in FIVE
     }
-    report = made.report(START)
+    report = at_once(made.report(START))
     assert (report.meter, report.enforced, report.total.over) == ("window", True, False)
 
 
@@ -323,3 +324,56 @@ def test_topic_may_be_used_while_new_use_is_listed():
     append(made, "audit", 1)
     assert [name for (_, name), _ in found] == [""]
     assert publish(made) == {"logs", "audit"}
+
+
+def test_report_on_many_topics_takes_steps():
+    made = quotas(max_labelled=10)
+    for number in range(1_000):
+        append(made, f"t{number}", 1)
+    assert sum(1 for _ in made.report(START)) >= 10
+
+
+def test_topic_joined_within_a_report_counts_once():
+    """The counter of the other topics would fall in the next report."""
+    made, new = quotas(topics={}, max_labelled=0), bytes([9]) * 16
+    made.appended(new, 10, START, by_id=True)
+    for number in range(200):
+        append(made, f"t{number}", 1)
+    steps = made.report(START)
+    next(steps)
+    made.update_topics({"t7": new})
+    (row,) = at_once(steps).rows
+    assert (row.topic, row.appended_bytes) == ("<other>", 210)
+
+
+def test_topic_used_within_a_report_has_one_row():
+    made = quotas(max_labelled=20, topics={f"t{number}": bytes(16) for number in range(15)})
+    for number in range(10):
+        append(made, f"t{number}", 1)
+    steps = made.report(START)
+    next(steps)
+    append(made, "t12", 1)
+    assert sorted(row.topic for row in at_once(steps).rows) == sorted(f"t{number}" for number in range(15))
+
+
+def test_first_idle_topics_of_many_are_shown():
+    made = quotas(max_labelled=3, topics={f"t{number:04}": bytes(16) for number in reversed(range(2_000))})
+    append(made, "t0001", 1)
+    assert [row.topic for row in made.snapshot(START)] == ["t0001", "t0000", "t0002"]
+
+
+def test_list_of_topics_visits_only_topics_that_it_lacks():
+    made = quotas()
+    for name in (*FIVE, "young"):
+        append(made, name, 1)
+    made._uses = LookedUp(made._uses)
+    made.update_topics({name: topic_id for name, topic_id in FIVE.items() if name != "logs"})
+    assert made._unlisted.keys() == {"young", "logs"}
+
+
+def test_topic_that_is_listed_again_keeps_its_meters():
+    made = quotas()
+    use = append(made, "logs", 1)
+    for topics in ({}, FIVE):
+        made.update_topics(topics)
+    assert made.find(b"logs", by_id=False) is use

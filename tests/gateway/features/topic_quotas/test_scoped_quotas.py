@@ -2,10 +2,13 @@
 
 import pytest
 
+from gateway.features.topic_quotas import scoped_quotas
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import MAX_BROKERS, ScopedTopicQuotas
 from gateway.quotas.entity import BOOTSTRAP, Tags
 from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
+from gateway.steps import at_once
 
 START = 5_000.0
 SETTINGS = TopicSettings(1_000.0, {"hot": 100.0}, "window", Window(11, 1.0))
@@ -32,8 +35,8 @@ def test_each_broker_rejects_for_its_own_bytes():
 def test_cluster_has_one_set_of_quotas():
     subject = quotas(by_broker=False)
     assert subject.of(BOOTSTRAP) is subject.whole
-    assert subject.report(START).brokers == []
-    assert {row.broker for row in subject.report(START).rows} == {""}
+    assert at_once(subject.report(START)).brokers == []
+    assert {row.broker for row in at_once(subject.report(START)).rows} == {""}
 
 
 def test_new_broker_knows_the_listed_topics():
@@ -47,7 +50,7 @@ def test_report_names_brokers_and_the_busiest_total():
     subject = quotas()
     append(subject, 1, 10)
     append(subject, 2, 50_000)
-    report = subject.report(START)
+    report = at_once(subject.report(START))
     assert [(row.topic, row.broker, row.appended_bytes) for row in report.rows] == [("hot", "1", 10), ("hot", "2", 50_000)]
     assert [total.broker for total in report.brokers] == ["1", "2"]
     assert report.total == report.brokers[1]
@@ -56,9 +59,9 @@ def test_report_names_brokers_and_the_busiest_total():
 def test_bootstrap_has_rows_only_with_bytes():
     subject = quotas()
     append(subject, 1, 10)
-    assert [total.broker for total in subject.report(START).brokers] == ["1"]
+    assert [total.broker for total in at_once(subject.report(START)).brokers] == ["1"]
     append(subject, BOOTSTRAP, 10)
-    assert [total.broker for total in subject.report(START).brokers] == ["1", "bootstrap"]
+    assert [total.broker for total in at_once(subject.report(START)).brokers] == ["1", "bootstrap"]
 
 
 def test_bytes_of_a_peer_count_at_the_same_broker():
@@ -109,7 +112,7 @@ def test_recent_use_returns_in_the_same_scope_only(by_broker):
     for scope in (True, False):
         after = quotas(by_broker=scope)
         after.restore_uses(saved, START)
-        rates = [total.rate for total in after.report(START).brokers or [after.report(START).total]]
+        rates = [total.rate for total in at_once(after.report(START)).brokers or [at_once(after.report(START)).total]]
         assert (max(rates) > 0) is (scope is by_broker)
 
 
@@ -127,3 +130,29 @@ def test_changed_settings_reach_every_broker():
     append(subject, 1, 1)
     subject.apply(TopicSettings(77.0), START)
     assert [subject.of(broker).settings.total for broker in (1, 2)] == [77.0, 77.0]
+
+
+@pytest.mark.parametrize(("topics", "listings"), [(TOPICS, 0), ({"hot": bytes(16)}, 1)])
+def test_only_a_changed_list_of_topics_is_read(topics, listings, monkeypatch):
+    subject, made = quotas(), []
+    listing = scoped_quotas.TopicListing
+    monkeypatch.setattr(scoped_quotas, "TopicListing", lambda *given: made.append(given) or listing(*given))
+    subject.update_topics(dict(topics))
+    assert len(made) == listings
+
+
+def test_new_own_topic_leaves_an_unchanged_list():
+    own = OwnTopics()
+    subject = ScopedTopicQuotas(SETTINGS, START, own=own)
+    subject.update_topics(TOPICS)
+    own.rename(["cold"])
+    subject.update_topics(TOPICS)
+    assert subject.whole.totals(START).defaulted == 0
+
+
+def test_unused_topic_is_forgotten_with_an_unchanged_list():
+    subject = quotas()
+    append(subject, 1, 10, b"young")
+    for _ in range(2):
+        subject.update_topics(TOPICS)
+    assert subject.of(1).find(b"young", by_id=False) is None
