@@ -25,6 +25,7 @@ from gateway.admin.rows import EARLY, CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
+from gateway.config.model import WeirConfig
 from gateway.features.catalogue import FEATURES
 from gateway.log import iso
 from gateway.time_slices import in_slices
@@ -131,22 +132,28 @@ class AdminServer(PageServer):
 
     async def _config(self) -> web.Response:
         effective = self._view.effective
-        return await self._json(
-            {
-                "version": effective.version,
-                "loaded_at": iso(effective.loaded_at),
-                "config": effective.config.model_dump(mode="json", by_alias=True),
-                "warnings": effective.config.warnings(),
-                "reloads": dict(effective.reloads),
-                "last_reload": None if effective.last is None else _reload(effective.last),
-            }
-        )
+        config = effective.config
+        answer = {
+            "version": effective.version,
+            "loaded_at": iso(effective.loaded_at),
+            "config": {},
+            "warnings": [],
+            "reloads": dict(effective.reloads),
+            "last_reload": None if effective.last is None else _reload(effective.last),
+        }
+        # Thousands of entities take long, so a thread describes them. No config ever changes.
+        answer |= await asyncio.to_thread(_described, config)
+        return await self._json(answer)
 
     async def _facts(self) -> web.Response:
         return await json_page(self._snapshots.facts_with_history())
 
     async def _json(self, answer: dict[str, Any]) -> web.Response:
         return await json_page({"generated_at": iso(self._view.wall()), **answer})
+
+
+def _described(config: WeirConfig) -> dict[str, Any]:
+    return {"config": config.model_dump(mode="json", by_alias=True), "warnings": config.warnings()}
 
 
 def _reload(result: ReloadResult) -> dict[str, Any]:

@@ -5,7 +5,9 @@ import base64
 import hashlib
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,6 +17,7 @@ from gateway.admin.server import AdminBindError, AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.load import parse_config
+from gateway.config.model import WeirConfig
 from gateway.config.problems import Problem
 from gateway.steps import at_once
 from loadtest.testkit.kafka import free_port
@@ -104,6 +107,27 @@ async def test_config_page_shows_config_in_effect(client: aiohttp.ClientSession,
     assert (answer["version"], answer["loaded_at"]) == (1, "2026-01-01T00:00:00.250Z")
     assert answer["last_reload"] is None
     assert parse_config(json.dumps(answer["config"]), source="/api/config") == view.effective.config
+
+
+async def test_config_page_is_of_one_moment(client: aiohttp.ClientSession, view: AdminView, monkeypatch) -> None:
+    """The event loop is free while a thread describes the config, so a reload may come meanwhile."""
+    loop, before, reloaded = asyncio.get_running_loop(), view.effective.config, threading.Event()
+    after = before.model_copy(update={"workers": 2})
+    dump = WeirConfig.model_dump
+
+    def reload() -> None:
+        view.effective.record(ReloadResult(5_000.0, after, changes=("workers: 1 -> 2",)))
+        reloaded.set()
+
+    def slow_dump(config: WeirConfig, **options: Any) -> dict[str, Any]:
+        loop.call_soon_threadsafe(reload)
+        assert reloaded.wait(20)
+        return dump(config, **options)
+
+    monkeypatch.setattr(WeirConfig, "model_dump", slow_dump)
+    answer = await ask(client, "/api/config")
+    assert view.effective.version == 2
+    assert (answer["version"], answer["config"]["workers"], answer["last_reload"]) == (1, 1, None)
 
 
 async def test_config_page_shows_refused_reload(client: aiohttp.ClientSession, view: AdminView) -> None:
