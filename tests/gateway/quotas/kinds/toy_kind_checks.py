@@ -16,12 +16,13 @@ from gateway.config.problems import ConfigError
 from gateway.events import QuotaChanged, UsageSample, from_line, to_line
 from gateway.features.ledger.minute_sampler import MINUTE
 from gateway.features.ledger.usage import UsageSampler
-from gateway.features.quota_api.rules import alteration, altered, described
+from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, described
 from gateway.observer import Observer, Outlet
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS, request_kinds
+from gateway.quotas.quota_table import QuotaTable
 from gateway.steps import at_once
 from helm.dashboards import entity_dashboard
 from helm.values_schema import values_schema
@@ -100,7 +101,8 @@ def test_quota_api_alters_it(value: float, error: str | None) -> None:
     assert found.results[ENTITY].message == error
     if error is None:
         quotas = altered({}, found.changes)
-        (answer,) = described(quotas, [Component("user", 0, "alice")], strict=True)
+        listed = ListedQuotas(quotas, (), QuotaTable())
+        (answer,) = at_once(described(listed, [Component("user", 0, "alice")], strict=True))
         assert answer.values == (("spoon_rate", 7.0),)
 
 
