@@ -65,10 +65,13 @@ async def connect(
     try:
         await loop.create_connection(lambda: cast("asyncio.Protocol", tls), *address)
         await done
+        return cast("asyncio.Transport", tls)
     except BaseException:
+        done.cancel()
         tls.abort()
         raise
-    return cast("asyncio.Transport", tls)
+    finally:
+        del done  # it has the error, whose traceback refers to this frame
 
 
 def attempt(

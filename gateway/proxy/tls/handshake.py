@@ -41,8 +41,10 @@ class BrokerHandshake:
         self._error = error
 
     def lost(self, error: Exception | None) -> None:
-        problem = self._error or error or ConnectionResetError()
-        if self._done is None:
+        # The traceback of the error refers to this object.
+        problem, self._error = self._error or error or ConnectionResetError(), None
+        done, self._done = self._done, None
+        if done is None:
             self._protocol.connection_lost(problem)
-        elif not self._done.done():
-            self._done.set_exception(problem)
+        elif not done.done():
+            done.set_exception(problem)

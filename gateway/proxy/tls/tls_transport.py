@@ -25,7 +25,7 @@ SHUTDOWN_SECONDS: float = 5.0
 
 MAX_REPLY_BYTES: Final = 16 * 1024
 """The limit on OpenSSL's replies to key updates, which wait for the next response under TLS 1.3. Without a limit, a client
-could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes to refuse a renegotiation."""
+could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes for a renegotiation."""
 
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes in one TLS record."""
@@ -130,15 +130,16 @@ class TlsTransport:
         self._below = None
         if self._timer is not None:
             self._timer.cancel()
-        handshake, self._handshake = self._handshake, None
         # Without these references, the objects of a connection are freed at once, and not by the garbage collector.
+        handshake, self._handshake = self._handshake, None
+        problem, self._error = self._error or exc, None
         del self._object, self._read, self._write
         if handshake is not None:
-            handshake.lost(self._error or exc)
+            handshake.lost(problem)
             return
         protocol = self._protocol
         del self._protocol, self._received
-        protocol.connection_lost(self._error or exc)
+        protocol.connection_lost(problem)
 
     # The handshake.
 
@@ -154,8 +155,8 @@ class TlsTransport:
                 handshake.failed(error)
             self._fail(error)
             return
-        # After a client's handshake of TLS 1.3 only session tickets wait. They go out with the first response.
-        if self._broker is None and self._object.version() == "TLSv1.3":
+        # Under TLS 1.3, tickets for a client go out with the first response, and Weir's certificate with the first request.
+        if self._object.version() == "TLSv1.3":
             self._max_replies = self._outgoing.pending + MAX_REPLY_BYTES  # tickets contain the client's certificate
         else:
             self._flush()
@@ -371,9 +372,9 @@ class TlsTransport:
             self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._end_late, below)
 
     def _end_late(self, below: asyncio.Transport) -> None:
-        """Abort the connection. A broker that reads slowly gets all bytes first, as without TLS."""
+        """Abort the connection. A broker that reads slowly gets all bytes first, as without TLS, unless its TLS has failed."""
         self._timer = None
-        if self._broker is not None and below.get_write_buffer_size():
+        if self._broker is not None and self._error is None and below.get_write_buffer_size():
             self._limit_close(below)
         else:
             below.abort()

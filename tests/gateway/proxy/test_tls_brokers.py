@@ -1,15 +1,25 @@
 """Sessions whose broker speaks TLS: nothing that either side has written is lost at the end."""
 
 import asyncio
+import gc
+import logging
+import os
+import ssl
 from functools import partial
 
 import pytest
 import uvloop
 
+from gateway.proxy.connection import Session
 from gateway.proxy.tls import tls_transport
+from gateway.proxy.tls.handshake import BrokerHandshake
+from gateway.proxy.tls.tls_transport import TlsTransport
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import Place, begin, leave_bytes_behind, until
+from tests.gateway.proxy.test_draining_sockets import HOST, Place, begin, leave_bytes_behind, server_context, until
+from tests.gateway.proxy.tls.test_tls_transport import Below
+
+DAMAGED_RECORD = bytes.fromhex("1703030040") + bytes(64)
 
 
 def run(scenario):
@@ -82,6 +92,81 @@ def test_broker_that_does_not_end_tls_is_left(make_place, monkeypatch):
             to_client.transport.pause_reading()
             to_gateway.close()
             await until(lambda: not hasattr(session, "_core"))
+
+    run(scenario)
+
+
+def test_broker_whose_tls_fails_gets_no_time_for_unsent_bytes(make_place, monkeypatch):
+    """Such a broker may never read them, and the client would wait for ever."""
+    monkeypatch.setattr(tls_transport, "SHUTDOWN_SECONDS", 0.01)
+
+    async def scenario():
+        async with make_place() as place:
+            _, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1))
+            to_client.transport.pause_reading()
+            body = m.heartbeat(2)[4:] + bytes(30_000)
+            request = len(body).to_bytes(4) + body
+            while not session._broker.get_write_buffer_size():
+                to_gateway.write(request)
+                await turns(10)
+            os.write(to_client.get_extra_info("socket").fileno(), DAMAGED_RECORD)
+            await until(lambda: not hasattr(session, "_core"))
+            to_gateway.close()
+
+    run(scenario)
+
+
+def test_broker_may_ask_for_new_keys(make_place):
+    """JSSE does so after 128 GiB. The replies wait for the next request."""
+
+    async def scenario():
+        async with make_place() as place:
+            client, _, _, to_client, session = await begin(place, m.heartbeat(1), m.heartbeat(2))
+            session._broker._outgoing.write(bytes(2 * 27))  # in place of OpenSSL's replies: Python can't ask for new keys
+            for number in (1, 2):
+                to_client.write(m.beat(number))
+                assert await client.readexactly(len(m.beat(number))) == m.beat(number)
+
+    run(scenario)
+
+
+def test_end_of_the_handshake_goes_out_with_the_first_request(tmp_path):
+    """A broker that refuses the certificate may reset a later request, and the reset would hide its alert."""
+    authority, below = Authority(tmp_path), Below()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    broker = server_context(authority).wrap_bio(incoming, outgoing, server_side=True)
+    tls = TlsTransport(ssl.create_default_context(cafile=authority.cert), BrokerHandshake(asyncio.Protocol()), HOST)
+    tls.connection_made(below)
+    incoming.write(below.sent.pop())
+    with pytest.raises(ssl.SSLWantReadError):
+        broker.do_handshake()
+    tls.data_received(outgoing.read())
+    assert not below.sent
+    tls.write(m.heartbeat(1))
+    incoming.write(below.sent.pop())
+    broker.do_handshake()
+    assert broker.read() == m.heartbeat(1)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["uvloop's transport", "own transport"])
+def test_failed_handshake_leaves_no_garbage(tmp_path, monkeypatch, own):
+    """Clients of a broker with a wrong certificate connect again and again."""
+    monkeypatch.setattr(logging.getLogger("weir.session"), "disabled", True)  # pytest would keep the error
+
+    async def scenario():
+        async with Place(None, Authority(tmp_path / "broker's"), own=own) as place:
+            place._dial_tls = ssl.create_default_context(cafile=Authority(tmp_path / "other").cert)
+            client, to_gateway = await place.client()
+            gc.collect()
+            gc.disable()
+            try:
+                to_gateway.write(m.heartbeat(1))
+                assert await client.read() == b""
+                to_gateway.close()
+                await place.sessions.wait_empty()
+                await until(lambda: not any(isinstance(found, Session) for found in gc.get_objects()))
+            finally:
+                gc.enable()
 
     run(scenario)
 
