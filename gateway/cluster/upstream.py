@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from gateway import clock
 from gateway.cluster.brokers import Address, Brokers
@@ -18,7 +18,7 @@ from gateway.cluster.login import Login
 from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
 from gateway.proxy.sessions import Attempt
-from gateway.proxy.socket_transport import dial
+from gateway.proxy.socket_transport import SocketTransport, dial
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
 from gateway.proxy.tls.handshake import BrokerHandshake
@@ -27,7 +27,8 @@ from gateway.proxy.tls.tls_transport import TlsTransport
 CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
 """Timeouts for a client's broker, and for one address of several. The last address gets the remaining time, because the
-cluster may be slow. An attempt without a task comes first, and has the second timeout."""
+cluster may be slow. An attempt without a task comes first. Its TCP connection has the second timeout. The TLS handshake behind
+it has that of its address, because a broker that is busy with handshakes should not have to repeat them."""
 
 FAILED_SECONDS = 30.0
 """The time for which an address that failed is tried last, and never without a task."""
@@ -76,16 +77,30 @@ async def connect(
 
 def attempt(
     poller: Poller, resolved: Address, protocol: asyncio.Protocol, context: ssl.SSLContext | None, host: str
-) -> Attempt:
+) -> tuple[Attempt, SocketTransport]:
     """Begin to connect a protocol to an IP address, with TLS if there is a context. Raises OSError if that fails at once.
 
-    The server's certificate must be that of `host`.
+    The server's certificate must be that of `host`. The second result is the connection below TLS.
     """
     if context is None:
-        return dial(poller, resolved, protocol)
+        transport = dial(poller, resolved, protocol)
+        return transport, transport
     tls = TlsTransport(context, BrokerHandshake(protocol), host)
-    tls.connect_over(cast("asyncio.Transport", dial(poller, resolved, cast("asyncio.Protocol", tls))))
-    return tls
+    below = dial(poller, resolved, cast("asyncio.Protocol", tls))
+    tls.connect_over(cast("asyncio.Transport", below))
+    return tls, below
+
+
+class _UnderWay(NamedTuple):
+    """An attempt without a task. `began` is monotonic, in seconds. The TLS handshake may last until `seconds` after it."""
+
+    address: Address
+    below: SocketTransport
+    began: float
+    seconds: float
+
+    def is_late(self, now: float) -> bool:
+        return now - self.began >= (ANYONE_SECONDS if self.below.connecting else self.seconds)
 
 
 class Upstream:
@@ -109,7 +124,7 @@ class Upstream:
         self.live: LiveContext[ssl.SSLContext] | None = None
         self._deadlines = Deadlines()
         self._made: list[asyncio.Transport] = []  # since the last `tick`
-        self._attempts: dict[Attempt, tuple[Address, float]] = {}  # connecting; their ends, monotonic seconds
+        self._attempts: dict[Attempt, _UnderWay] = {}
         self._resolved: dict[Address, tuple[Address, float]] = {}  # IP addresses, and how long they hold
         self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
         if config.tls is not None:
@@ -151,27 +166,29 @@ class Upstream:
 
     def dial_broker_at_once(self, node_id: int, protocol: asyncio.Protocol) -> Attempt | None:
         """Begin to connect to a known broker; None if that takes `dial_broker`."""
-        return self._attempt(self.brokers.address(node_id), protocol)
+        return self._attempt(self.brokers.address(node_id), protocol, CONNECT_SECONDS)
 
     def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> Attempt | None:
         """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`."""
-        address = next((address for address in self.brokers.anyone() if address not in self._failed), None)
-        return None if address is None else self._attempt(address, protocol)
+        addresses = self.brokers.anyone()
+        address = next((address for address in addresses if address not in self._failed), None)
+        seconds = CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS
+        return None if address is None else self._attempt(address, protocol, seconds)
 
-    def _attempt(self, address: Address, protocol: asyncio.Protocol) -> Attempt | None:
+    def _attempt(self, address: Address, protocol: asyncio.Protocol, seconds: float) -> Attempt | None:
         if self.poller is None or address in self._failed:
             return None
         resolved = self._resolved.get(address) or self._literal(address)
         if resolved is None:
             return None
         try:
-            transport = attempt(self.poller, resolved[0], protocol, self.context, address[0])
+            transport, below = attempt(self.poller, resolved[0], protocol, self.context, address[0])
         except OSError as error:
             if error.errno not in _OWN_ERRORS:
                 del self._resolved[address]
             return None
         if transport.connecting:
-            self._attempts[transport] = address, clock.monotonic() + ANYONE_SECONDS
+            self._attempts[transport] = _UnderWay(address, below, clock.monotonic(), seconds)
         else:
             self._made.append(cast("asyncio.Transport", transport))
         return transport
@@ -210,16 +227,16 @@ class Upstream:
         """
         self._resolved = {address: known for address, known in self._resolved.items() if known[1] > now}
         self._failed = {address: since for address, since in self._failed.items() if since + FAILED_SECONDS > now}
-        for attempt, (address, until) in list(self._attempts.items()):
-            if attempt.connecting and now < until:
+        for transport, under_way in list(self._attempts.items()):
+            if transport.connecting and not under_way.is_late(now):
                 continue
-            del self._attempts[attempt]
-            if attempt.connecting:
-                self._failed[address] = now
-                attempt.fail(TimeoutError())
+            del self._attempts[transport]
+            if transport.connecting:
+                self._failed[under_way.address] = now
+                transport.fail(TimeoutError())
             else:
-                self._made.append(cast("asyncio.Transport", attempt))
+                self._made.append(cast("asyncio.Transport", transport))
         made, self._made = self._made, []
-        for transport in made:
-            if not transport.is_closing():
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for connected in made:
+            if not connected.is_closing():
+                connected.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -217,6 +217,22 @@ async def test_silent_address_is_given_up_by_a_tick(silent, poller):
     assert (protocol.transport, await at_once(upstream)) == (None, False)
 
 
+@pytest.mark.parametrize(("others", "seconds"), [(0, module.CONNECT_SECONDS), (1, module.ANYONE_SECONDS)])
+async def test_handshake_has_the_time_of_its_address(listening, poller, others, seconds):
+    """A broker that is busy with handshakes would have to begin again, and take even longer."""
+    addresses = [("127.0.0.1", listening), *[("127.0.0.1", 1)] * others]
+    servers = [f"{host}:{port}" for host, port in addresses]
+    config = UpstreamConfig(bootstrap_servers=servers, tls={"verify_hostname": False})
+    upstream = Upstream(config, Path(), Brokers(addresses), Counter(), poller)
+    protocol = Made()
+    began = clock.monotonic()
+    transport = upstream.dial_anyone_at_once(protocol)
+    upstream.tick(began + seconds - 0.1)
+    assert transport.connecting
+    upstream.tick(clock.monotonic() + seconds)
+    assert isinstance(await protocol.lost, TimeoutError)
+
+
 async def test_kernel_probes_the_broker_of_an_open_connection(listening):
     upstream = upstream_of(listening)
     ended = await upstream.dial_anyone(asyncio.Protocol)

@@ -136,7 +136,7 @@ class Place:
         if self.dial_error is not None:
             return None
         address = self.first_address or self._broker.sockets[0].getsockname()
-        self.attempts.append(attempt(self._poller, address, protocol, self._dial_tls, HOST))
+        self.attempts.append(attempt(self._poller, address, protocol, self._dial_tls, HOST)[0])
         self.dialed.append(self.attempts[-1])
         return self.attempts[-1]
 
