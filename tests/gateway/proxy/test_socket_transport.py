@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, closing, suppress
 import pytest
 import uvloop
 
-from gateway.proxy.poller import Poller, make_poller
+from gateway.proxy.poller import MAX_EVENTS, Poller, make_poller
 from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, READ_BYTES, SocketTransport, dial
 
 LINGER_ZERO = struct.pack("ii", 1, 0)
@@ -494,3 +494,24 @@ def test_uvloops_transports_can_be_chosen(monkeypatch):
     assert uvloop.run(has_own())
     monkeypatch.setenv("WEIR_OWN_TRANSPORTS", "0")
     assert not uvloop.run(has_own())
+
+
+async def test_crowd_lets_the_event_loop_go_on(side):
+    """Sockets that are ready again at once come after all others."""
+    served, turns = [], []
+    loop = asyncio.get_running_loop()
+
+    def serve(number, peer):
+        if not served:
+            loop.call_soon(lambda: turns.append(len(served)))
+        served.append(number)
+        peer.send(b"x")
+
+    for number in range(3 * MAX_EVENTS):
+        calls = Calls()
+        _, peer = side.pair(calls)
+        calls.on_data = lambda _, number=number, peer=peer: serve(number, peer)
+        peer.send(b"x")
+    await until(lambda: len(served) >= 3 * MAX_EVENTS)
+    assert turns == [MAX_EVENTS]
+    assert sorted(served[: 3 * MAX_EVENTS]) == list(range(3 * MAX_EVENTS))
