@@ -10,7 +10,7 @@ from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
-from gateway.steps import Steps
+from gateway.steps import Steps, drained
 
 _FIELDS: Final = tuple(field.name for field in fields(UsageRow))
 
@@ -54,11 +54,9 @@ class CurrentPlaces:
 
 
 def undescribed(rows: list[Mapping[str, Any]]) -> Steps[list[UsageRow]]:
-    """The use of buckets from such rows. Empties `rows`: to free thousands of rows in one moment takes 10 ms."""
+    """The use of buckets from such rows. Empties `rows`."""
     found: list[UsageRow] = []
-    rows.reverse()
-    while rows:
-        row = rows.pop()
+    for row in drained(rows):
         values = {name: row[name] for name in _FIELDS}
         found.append(UsageRow(**{**values, "addresses": tuple(values["addresses"])}))
         yield

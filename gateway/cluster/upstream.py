@@ -19,16 +19,17 @@ from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
 from gateway.proxy.sessions import Attempt
 from gateway.proxy.socket_transport import SocketTransport, dial
+from gateway.proxy.tls.broker_handshake import BrokerHandshake
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
-from gateway.proxy.tls.handshake import BrokerHandshake
 from gateway.proxy.tls.tls_transport import TlsTransport
 
 CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
 """Timeouts for a client's broker, and for one address of several. The last address gets the remaining time, because the
-cluster may be slow. An attempt without a task comes first. Its TCP connection has the second timeout. The TLS handshake behind
-it has that of its address, because a broker that is busy with handshakes should not have to repeat them."""
+cluster may be slow. An attempt without a task comes first, and gets the second timeout for TCP. With TLS, its handshake may
+end later: until the timeout of a client's broker, or of the only address. A broker that is busy with handshakes would have to
+begin it again otherwise."""
 
 FAILED_SECONDS = 30.0
 """The time for which an address that failed is tried last, and never without a task."""

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.alterations import UNKNOWN_SERVER_ERROR, QuotaApiError
 from gateway.features.quota_api.rules import with_brokers
 from gateway.quotas.entity import GROUP
-from gateway.steps import Steps, at_once
+from gateway.steps import Steps, at_once, drained
 from gateway.time_slices import in_slices
 from protocol.bodies.client_quotas import (
     Component,
@@ -67,14 +67,7 @@ def merged(
     except InvalidFrame as error:
         text = f"Weir can not read the broker's answer: {error}."
         return refused(version, correlation_id, UNKNOWN_SERVER_ERROR, text, theirs.throttle_time_ms)
-    return (yield from describe_response_in_steps(version, correlation_id, theirs._replace(entries=_drained(entries))))
-
-
-def _drained(entries: list[DescribedEntity]) -> Iterator[DescribedEntity]:
-    """Empty the list from its beginning: to free thousands of entries at its end would take as long as many steps."""
-    entries.reverse()
-    while entries:
-        yield entries.pop()
+    return (yield from describe_response_in_steps(version, correlation_id, theirs._replace(entries=drained(entries))))
 
 
 def refused(version: int, correlation_id: int, code: int, message: str, throttle_time_ms: int = 0) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from gateway.proxy.tls.handshake import Handshake
+from gateway.proxy.tls.broker_handshake import Handshake
 from gateway.proxy.tls.tls_records import PIECE_BYTES, RecordCounter
 from gateway.proxy.wire import Data
 from protocol.errors import ProtocolError

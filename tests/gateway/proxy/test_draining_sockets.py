@@ -203,6 +203,15 @@ async def leave_bytes_behind(place, last=b""):
     Returns the broker's end, the bytes of whole requests for it, and the session.
     """
     _, to_gateway, broker, _, session = await begin(place, m.heartbeat(1))
+    sent = await overfill_broker(to_gateway, session)
+    to_gateway.write(last)
+    to_gateway.close()
+    await until(lambda: session._client is None)
+    return broker, sent, session
+
+
+async def overfill_broker(to_gateway, session):
+    """Send requests until the gateway holds bytes of them, as the broker reads nothing. Returns all of the requests."""
     body = m.heartbeat(2)[4:] + bytes(30_000)
     request, sent = len(body).to_bytes(4) + body, 0
     while not session._broker.get_write_buffer_size():
@@ -210,10 +219,7 @@ async def leave_bytes_behind(place, last=b""):
         await to_gateway.drain()
         sent += 1
         await asyncio.sleep(0)
-    to_gateway.write(last)
-    to_gateway.close()
-    await until(lambda: session._client is None)
-    return broker, sent * request, session
+    return sent * request
 
 
 async def over(place, writer):

@@ -12,11 +12,19 @@ import uvloop
 
 from gateway.proxy.connection import Session
 from gateway.proxy.tls import tls_transport
-from gateway.proxy.tls.handshake import BrokerHandshake
+from gateway.proxy.tls.broker_handshake import BrokerHandshake
 from gateway.proxy.tls.tls_transport import TlsTransport
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import HOST, Place, begin, leave_bytes_behind, server_context, until
+from tests.gateway.proxy.test_draining_sockets import (
+    HOST,
+    Place,
+    begin,
+    leave_bytes_behind,
+    overfill_broker,
+    server_context,
+    until,
+)
 from tests.gateway.proxy.tls.test_tls_transport import Below
 
 DAMAGED_RECORD = bytes.fromhex("1703030040") + bytes(64)
@@ -104,11 +112,7 @@ def test_broker_whose_tls_fails_gets_no_time_for_unsent_bytes(make_place, monkey
         async with make_place() as place:
             _, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1))
             to_client.transport.pause_reading()
-            body = m.heartbeat(2)[4:] + bytes(30_000)
-            request = len(body).to_bytes(4) + body
-            while not session._broker.get_write_buffer_size():
-                to_gateway.write(request)
-                await turns(10)
+            await overfill_broker(to_gateway, session)
             os.write(to_client.get_extra_info("socket").fileno(), DAMAGED_RECORD)
             await until(lambda: not hasattr(session, "_core"))
             to_gateway.close()

@@ -1,4 +1,4 @@
-"""The interface of a TLS handshake, and the handshake with a broker. Those of clients are in `handshakes`."""
+"""The TLS handshake with a broker, and the interface of all handshakes. Those of clients are in `handshakes`."""
 
 import asyncio
 import ssl
