@@ -3,7 +3,7 @@
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,8 @@ async def init(options: InitOptions) -> None:
     _check_new(out, password_file)
     advertised_host = None if options.advertised_host is None else _host(options.advertised_host)
     found, unreachable = await _ask(access)
-    ports = choose_ports(found.brokers, "127.0.0.1" if advertised_host is None else "0.0.0.0")  # noqa: S104
+    taken = {port for _, port in (*bootstrap, *found.brokers.values())}
+    ports = choose_ports(found.brokers, "127.0.0.1" if advertised_host is None else "0.0.0.0", taken)  # noqa: S104
     text = first_config(found, bootstrap, properties, ports, advertised_host, password_file, str(out))
     if password_file is not None and properties.sasl is not None:
         _write(password_file, properties.sasl.password + "\n", 0o600)
@@ -108,19 +109,21 @@ async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
     return FoundCluster(cluster.cluster_id, cluster.brokers, mechanisms, quotas), unreachable
 
 
-def choose_ports(broker_ids: Iterable[int], host: str) -> ChosenPorts:
-    """Ports that are free on this host now. Raises MigrationError if there are none."""
+def choose_ports(broker_ids: Iterable[int], host: str, taken: Collection[int]) -> ChosenPorts:
+    """Ports that are free on this host now, and no broker's (`taken`). Raises MigrationError if there are none."""
     ids = sorted(broker_ids)
     count = max(USUAL_BROKER_PORTS, ids[-1] - ids[0] + 1)
     for first in _BOOTSTRAP_PORTS:
         # Broker N gets the first of the broker ports plus N, modulo their number.
         wanted = [first, *(first + 1 + node_id % count for node_id in ids)]
-        if first + count <= 65_535 and all(_is_free(host, port) for port in wanted):
+        # A broker on this host, within the range, would be refused as an address of the gateway itself.
+        crossed = any(first <= port <= first + count for port in taken)
+        if first + count <= 65_535 and not crossed and all(_is_free(host, port) for port in wanted):
             break
     else:
         raise MigrationError(
-            f"no range of {count + 1} ports from {', '.join(map(str, _BOOTSTRAP_PORTS))} on is free on this host — stop the"
-            " programs that use them"
+            f"no range of {count + 1} ports from {', '.join(map(str, _BOOTSTRAP_PORTS))} on is free of"
+            " programs and brokers — stop those that use them"
         )
     admin = next((port for port in _ADMIN_PORTS if _is_free("127.0.0.1", port)), _ADMIN_PORTS[0])
     return ChosenPorts(first, count, admin)

@@ -91,23 +91,31 @@ def test_examples_of_quotas_are_valid() -> None:
 
 
 def test_wide_span_of_ids_gets_wide_ports() -> None:
-    ports = choose_ports([7, 1_000], "127.0.0.1")
+    ports = choose_ports([7, 1_000], "127.0.0.1", ())
     assert ports.brokers == 994
     config = parse_config(text(ports=ports), source="weir.yaml")
     assert config.listeners[0].broker_ports == PortRange(ports.bootstrap + 1, ports.bootstrap + 994)
 
 
 def test_taken_port_is_avoided() -> None:
-    free = choose_ports([0], "127.0.0.1")
+    free = choose_ports([0], "127.0.0.1", ())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free.bootstrap))
         taken.listen()
-        assert choose_ports([0], "127.0.0.1").bootstrap != free.bootstrap
+        assert choose_ports([0], "127.0.0.1", ()).bootstrap != free.bootstrap
+
+
+def test_range_holds_no_port_of_a_broker() -> None:
+    free = choose_ports([0], "127.0.0.1", ())
+    last = free.bootstrap + free.brokers
+    for port in (free.bootstrap, last):
+        assert choose_ports([0], "127.0.0.1", {port}).bootstrap != free.bootstrap
+    assert choose_ports([0], "127.0.0.1", {last + 1}) == free
 
 
 def test_too_wide_a_span_of_ids_is_refused() -> None:
     with pytest.raises(MigrationError, match="no range of 60001 ports"):
-        choose_ports([0, 59_999], "127.0.0.1")
+        choose_ports([0, 59_999], "127.0.0.1", ())
 
 
 def test_loaded_file_is_the_written_one(tmp_path: Path) -> None:
