@@ -10,8 +10,10 @@ WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
 
 # Reasons not to read the client's socket.
+CORE: Final = 1
 BROKER_FULL: Final = 2
 CONNECTING: Final = 4
+REFUSED: Final = 8
 
 
 class BrokerSession:

@@ -1,4 +1,4 @@
-"""Requests that are collected until they are whole, and the bytes that all of them may hold in one gateway."""
+"""Requests that are collected until they are whole and decided, and the bytes that all of them may hold in one gateway."""
 
 from typing import Final
 
@@ -81,13 +81,19 @@ class Collected:
                 limit="collected_bytes",
             )
 
+    @property
+    def counted(self) -> bool:
+        """True while the budget counts bytes of this connection."""
+        return self._counted > 0
+
     def take(self) -> bytes:
-        """Return the bytes so far, and drop them."""
+        """Return the bytes so far, and keep them no longer. They count until `drop`, as the caller may have to hold them."""
         data = bytes(self._data)
-        self.drop()
+        self._data = bytearray()
         return data
 
     def drop(self) -> None:
+        """Keep and count nothing any more."""
         self._data = bytearray()
         self._count(0)
 

@@ -7,11 +7,11 @@ can't inherit from an interpreted one.
 import asyncio
 import logging
 from collections.abc import Callable, Set
-from typing import Final, cast
+from typing import cast
 
 from gateway.clock import monotonic
 from gateway.cluster.brokers import Address
-from gateway.proxy.broker_end import CONNECTING, WRITE_BUFFER_HIGH, BrokerSession, Dialing
+from gateway.proxy.broker_end import CONNECTING, CORE, REFUSED, WRITE_BUFFER_HIGH, BrokerSession, Dialing
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
@@ -27,10 +27,6 @@ from gateway.quotas.entity import BOOTSTRAP
 from protocol.errors import InvalidFrame, ProtocolError
 
 _log = logging.getLogger("weir.session")
-
-# Reasons not to read the client's socket, besides those of `broker_end`.
-_CORE: Final = 1
-_REFUSED: Final = 8
 
 
 class Session(BrokerSession):
@@ -118,6 +114,11 @@ class Session(BrokerSession):
         """The client has closed its side: the transport closes ours."""
         if self._requests.unfinished:
             self._refuse("client", InvalidFrame("truncated", "it closed in the middle of a request"))
+
+    def peer_closed(self) -> None:
+        """The client has closed its side, and waits for its quota. Its acks=0 requests still have their turn."""
+        if self._requests.owes_nothing:
+            self._close_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the broker's connection after the bytes that the client had sent: acks=0 producers close without waiting."""
@@ -234,10 +235,10 @@ class Session(BrokerSession):
             self._dialing.begin()
 
     def pause_client(self) -> None:
-        self.pause(_CORE)
+        self.pause(CORE)
 
     def resume_client(self) -> None:
-        self.resume(_CORE)
+        self.resume(CORE)
 
     def wake_at(self, when: float) -> None:
         if self._timer is not None:
@@ -349,7 +350,7 @@ class Session(BrokerSession):
     # The end.
 
     def refuse(self, seconds: float) -> None:
-        self.pause(_REFUSED)
+        self.pause(REFUSED)
         self._loop.call_later(seconds, self._close_client)
 
     def _close_client(self) -> None:

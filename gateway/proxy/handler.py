@@ -311,7 +311,10 @@ class Connection:
             while (found := self.client.enter_queue(kind, request.size, now)) is not None:
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
-                    verdict = let_in(bucket, verdict, now)
+                    shortened = let_in(bucket, verdict, now)
+                    if shortened[0] < verdict[0]:
+                        self.client.let_in_at(now + shortened[0])
+                        verdict = shortened
                 if verdict[0] > 0.0:
                     self.throttle.defer(verdict, now, bucket, request.header.api_key)
                 if verdict[1]:

@@ -1,5 +1,7 @@
 """The user and client-id of a connection, and the buckets that its requests are charged to."""
 
+from math import inf
+
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP
@@ -39,7 +41,7 @@ class Client:
 
     __slots__ = (
         "_behind", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queue", "_queued",
-        "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
+        "_turn", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -49,8 +51,9 @@ class Client:
         self._limited: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
         self._queue = ""  # the kind whose buckets the connection's first request waits for
-        self._next = 0  # the next bucket of that kind
-        self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
+        self._next = 0  # the bucket of that kind whose queue it is in, or enters next
+        self._turn = inf  # the latest end of its wait in that queue
+        self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
         self._claims = NO_CLAIMS
         self._behind = 0
         self.lag_limits: tuple[int, ...] = ()
@@ -170,8 +173,8 @@ class Client:
         """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
 
         The request has `size` bytes, arrived or not: all of them will pass. The caller asks again when the time is over, until
-        the answer is None. A request that is charged to several kinds, or to a group as well, enters the queue of each bucket
-        in turn.
+        the answer is None. That is once the debt is paid off, or at the request's turn. A request that is charged to several
+        kinds, or to a group as well, enters the queue of each bucket in turn.
         """
         self._leave_bucket()
         if kind in self._entered:
@@ -179,19 +182,27 @@ class Client:
         if kind != self._queue:
             self._queue = kind
             self._next = 0
+            self._turn = inf
         buckets = self.limited_buckets(kind, now)
         while self._next < len(buckets):
             bucket = buckets[self._next]
-            self._next += 1
             amount = bucket.per_message + bucket.per_byte * size
-            verdict = bucket.enter_queue(amount, now)
-            if verdict[1]:
+            delay, enforced, turn = bucket.enter_queue(amount, self._turn, now)
+            if enforced:
                 self._queued = bucket, amount
-            if verdict[0] > 0.0:
-                return bucket, verdict
+                self._turn = turn
+            else:
+                self._next += 1
+                self._turn = inf
+            if delay > 0.0:
+                return bucket, (delay, enforced)
         self._queue = ""
         self._entered.add(kind)
         return None
+
+    def let_in_at(self, when: float) -> None:
+        """The connection's request leaves the queue of its bucket at that time, if not earlier."""
+        self._turn = min(self._turn, when)
 
     def leave(self, now: float) -> None:
         """Give all buckets back, as the connection is gone."""

@@ -3,9 +3,16 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.line import Consumer
+
+MAX_IN_FLIGHT: Final = 1024
+"""A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
+
+MAX_OWN_BYTES: Final = 256 * 1024
+"""The most bytes of Weir's own answers that wait for the broker's answers before them. The client is not read meanwhile."""
 
 
 class Special:

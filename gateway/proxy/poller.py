@@ -13,7 +13,8 @@ import uvloop
 
 READ: Final = 1
 WRITE: Final = 4
-"""EPOLLIN and EPOLLOUT. epoll adds its bits for errors and ends by itself."""
+PEER_CLOSED: Final = 0x2000
+"""EPOLLIN, EPOLLOUT and EPOLLRDHUP. epoll adds its bits for errors and ends by itself."""
 
 MAX_EVENTS: Final = 8
 """The most sockets that are served before the event loop looks at its timers and at busy sockets again. With 128, the TLS

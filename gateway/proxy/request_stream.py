@@ -30,8 +30,8 @@ from gateway.proxy.handler import (
     TakeRaw,
     Verdict,
 )
-from gateway.proxy.handlers.produce import ProduceHandler
-from gateway.proxy.in_flight import Entry, InFlight, OwnRequest, TakeAnswer
+from gateway.proxy.handlers.produce import ProduceHandler, begins_unanswered
+from gateway.proxy.in_flight import MAX_IN_FLIGHT, MAX_OWN_BYTES, Entry, InFlight, OwnRequest, TakeAnswer
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.splitter import Splitter
 from gateway.proxy.states import (
@@ -48,12 +48,6 @@ from protocol.api_keys import ApiKey
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.headers import parse_request_header
-
-MAX_IN_FLIGHT: Final = 1024
-"""A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
-
-MAX_OWN_BYTES: Final = 256 * 1024
-"""The most bytes of Weir's own answers that wait for the broker's answers before them. The client is not read meanwhile."""
 
 _HEAD_BYTES: Final = 12
 _SASL_TOKEN: Final = int(ApiKey.SASL_AUTHENTICATE) << 16
@@ -307,9 +301,7 @@ class RequestStream:
     def _pause_where_due(self) -> None:
         """At the end of a request: note the reasons that hold now, and stop reading the client if it is to wait."""
         direction = self._direction
-        reasons = direction.reasons & ~MUTED
-        if self._throttle.active:
-            reasons |= MUTED
+        reasons = direction.reasons | MUTED if self._throttle.active else direction.reasons & ~MUTED
         if self._crowded(MAX_IN_FLIGHT):
             reasons |= IN_FLIGHT
         direction.pause(reasons)
@@ -368,6 +360,13 @@ class RequestStream:
     def wants_no_answers(self) -> bool:
         """True if the client's latest Produce had acks=0: it may close before the broker is connected."""
         return self._fast_path.key >= 0 and not self._fast_path.answered
+
+    @property
+    def owes_nothing(self) -> bool:
+        """True if the next request waits for a quota, and a client that has gone takes neither this one for done nor others."""
+        if not self._direction.reasons & MUTED or self._splitter.inside_request or self.wants_no_answers:
+            return False
+        return not begins_unanswered(self._splitter.held)
 
     @property
     def unfinished(self) -> bool:

@@ -11,7 +11,7 @@ from librt.strings import read_i32_be
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import LATENCY_BUCKETS
-from gateway.proxy.handler import MAX_RAW_BYTES, InterceptedRequest, OwnAnswer
+from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler, require_head
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, ThrottledFetch
 from gateway.proxy.response_bodies import (
@@ -171,7 +171,7 @@ class ResponseStream:
                     framing.skip = pos - end
                 elif self._throttle.active or self._own_due:
                     start = self._answered(pieces, chunk, start, pos, entry, now)
-        except ProtocolError:
+        except (ProtocolError, EndConnection):
             self._write(pieces, chunk, start, pos)  # the client gets the good answers before this one
             raise
         self._write(pieces, chunk, start, end)

@@ -15,6 +15,8 @@ class ClientProtocol(Protocol):
 
     def eof_received(self) -> None: ...
 
+    def peer_closed(self) -> None: ...
+
     def connection_lost(self, exc: Exception | None) -> None: ...
 
 
@@ -35,6 +37,9 @@ class SessionFront:
 
     def eof_received(self) -> None:
         self._session.eof_received()
+
+    def peer_closed(self) -> None:
+        self._session.peer_closed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._session.connection_lost(exc)

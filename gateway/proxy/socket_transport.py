@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from gateway.proxy.poller import READ, WRITE, PolledSocket, Poller
+from gateway.proxy.poller import PEER_CLOSED, READ, WRITE, PolledSocket, Poller
 from gateway.proxy.wire import Data
 
 READ_BYTES: Final = 64 * 1024
@@ -48,7 +48,7 @@ class SocketTransport(PolledSocket):
     __deletable__ = ("_get_buffer", "_protocol", "_received")
     __slots__ = (
         "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_pending", "_pending_bytes", "_poller",
-        "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into", "_send", "_state",
+        "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into", "_send", "_state", "_tells",
         "_write_ended", "_writing_paused",
     )  # fmt: skip
 
@@ -81,6 +81,7 @@ class SocketTransport(PolledSocket):
         self._get_buffer: Callable[[int], memoryview] | None = getattr(protocol, "get_buffer", None)
         received = "data_received" if self._get_buffer is None else "buffer_updated"
         self._received: Callable[[Any], None] = getattr(protocol, received)
+        self._tells = hasattr(protocol, "peer_closed")  # until it is told
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -148,8 +149,11 @@ class SocketTransport(PolledSocket):
         if self._state == _CONNECTING or self._state == _ENDED:
             return
         events = WRITE if self._pending else 0
-        if self._reading and not self._read_ended and self._state == _OPEN:
-            events |= READ
+        if self._state == _OPEN and not self._read_ended:
+            if self._reading:
+                events |= READ
+            elif self._tells:
+                events |= PEER_CLOSED
         if events != self.events:
             self._reads = 0
             try:
@@ -165,6 +169,10 @@ class SocketTransport(PolledSocket):
             # An error or the end of the connection is seen by the call that it makes fail.
             if self.events & READ and events & ~WRITE:
                 self._read()
+            elif self.events & PEER_CLOSED and events & ~WRITE:
+                self._tells = False
+                self._watch()
+                tell_of_close(self._protocol)
             if self.events & WRITE and events & ~READ:
                 self._flush()
         except Exception as error:
@@ -340,6 +348,13 @@ class SocketTransport(PolledSocket):
 
 def _log_bug(error: Exception) -> None:
     _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"reason": "internal"})
+
+
+def tell_of_close(protocol: asyncio.BaseProtocol) -> None:
+    """Call a protocol's `peer_closed`, if it has this method: the peer has closed its side, and its last bytes are not read."""
+    told: Callable[[], None] | None = getattr(protocol, "peer_closed", None)
+    if told is not None:
+        told()
 
 
 def is_own(transport: object) -> bool:

@@ -103,6 +103,8 @@ class Splitter:
         """Forward the rest of the data, and let go of it."""
         self.flush()
         self.framing.skip = max(self.pos - len(self.data), 0)
+        if self._collected.counted and not self.held and not self._collected:
+            self._collected.drop()  # the whole request is decided
         self.irregular = bool(self.held or self.framing.head or self._dropping or self._collected)
         self.begin(b"", 0)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.quotas.entity import Resolution
 from gateway.quotas.kinds import QuotaKind
-from gateway.quotas.line import Consumer, Line
+from gateway.quotas.line import LONGEST_TURN_SECONDS, LOOK_SECONDS, Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.shared_meter import SharedMeter, as_shared
@@ -59,11 +59,9 @@ class Bucket:
         self.waiting = 0  # units of requests that wait unforwarded, see `enter_queue`
         self.member_turn = now  # when the next request of a member may pass in spite of a debt
         self.line = Line(now)
-        self.throttled_total = 0
-        self.unenforced_total = 0
+        self.throttled_total = self.unenforced_total = 0
         self.throttle_seconds_total = 0.0
-        self.early_total = 0
-        self.early_seconds_total = self.early_seconds_max = 0.0
+        self.early_total, self.early_seconds_total, self.early_seconds_max = 0, 0.0, 0.0
         self.last_used = now
         self.labelled = False  # metrics and tables show it by name
         self.shown_before = _NOTHING  # its counters when `labelled` changed, so that nothing is counted under both names
@@ -96,20 +94,23 @@ class Bucket:
         if self.meter is not None:
             self.meter.charge(amount, now)
 
-    def enter_queue(self, amount: int, now: float) -> QuotaVerdict:
-        """The time that a connection's first request waits unforwarded because this bucket is in debt.
+    def enter_queue(self, amount: int, turn: float, now: float) -> tuple[float, bool, float]:
+        """The verdict on a connection's first request, which waits unforwarded while this bucket is in debt; and its turn.
 
-        Without the wait, a client would pay a debt off by reconnecting. `amount` is the cost of the whole request. It counts as
-        waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
+        Without the wait, a client would pay a debt off by reconnecting. `amount`, of the whole request, counts as waiting until
+        `leave_queue`, so requests are forwarded one after the other. The caller asks again with the answer as `turn`.
         """
         meter = self.meter
         debt = 0.0 if meter is None else meter.delay(now)
         if meter is None or debt < LEAST_DELAY:
-            return 0.0, False
-        delay, enforced = self._verdict(meter, debt + self.waiting / meter.limit, now)
+            return 0.0, False, turn
+        if turn == inf:
+            turn = now + debt + min(self.waiting / meter.limit, LONGEST_TURN_SECONDS)
+        # The next look is at the end of the debt: the requests before may be gone, or smaller than they claim.
+        delay, enforced = self._verdict(meter, min(turn - now, max(debt, LOOK_SECONDS)), now)
         if enforced:
             self.waiting += amount
-        return delay, enforced
+        return delay, enforced, turn
 
     def leave_queue(self, amount: int) -> None:
         """A request that waited is forwarded, or its connection is gone."""

@@ -9,8 +9,12 @@ from typing import Final
 
 from gateway.quotas.meter import FETCH_SLICE_SECONDS, Meter
 
+LOOK_SECONDS: Final = 1.0
+"""The shortest time between two looks at a request that waits for a debt (`Bucket.enter_queue`), except for the last one."""
+
 LONGEST_TURN_SECONDS: Final = 15.0
-"""The gateway divides a longer wait for other consumers into equal parts. Some clients give up a connection after 30 s."""
+"""The gateway divides a longer wait for other consumers into equal parts. A request waits no longer for others of its client
+whose bytes have not come (`Bucket.enter_queue`). Some clients give up a connection after 30 s."""
 
 GENERATION_SECONDS: Final = 0.5
 """A reservation whose Fetch gets no response ends after one to two generations."""

@@ -10,10 +10,9 @@ from typing import Final
 
 from gateway.features.sharing.shared_usage import SMALL
 from gateway.features.topic_quotas.rules import TOPIC
-from gateway.proxy.broker_end import WRITE_BUFFER_HIGH
-from gateway.proxy.connection import _CORE, Session
-from gateway.proxy.in_flight import OwnRequest
-from gateway.proxy.request_stream import MAX_IN_FLIGHT, MAX_OWN_BYTES
+from gateway.proxy.broker_end import CORE, WRITE_BUFFER_HIGH
+from gateway.proxy.connection import Session
+from gateway.proxy.in_flight import MAX_IN_FLIGHT, MAX_OWN_BYTES, OwnRequest
 from gateway.proxy.states import CLIENT_UNREAD, IN_FLIGHT, MUTED
 from gateway.quotas.entity import BOOTSTRAP
 from loadtest.simulation.brokers import Cluster
@@ -70,7 +69,7 @@ def _waits_for_nothing(session: Session) -> str:
         return (
             f"waits, the transport is {'paused' if client.paused else 'read'} and the session's reasons are {session._paused}"
         )
-    if session._paused == _CORE and direction.open and not throttle.active and not session.draining:
+    if session._paused == CORE and direction.open and not throttle.active and not session.draining:
         return "waits, not read without a reason"
     return ""
 

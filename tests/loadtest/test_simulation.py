@@ -149,7 +149,7 @@ def no_mute(patch):
 
 def no_queue(patch):
     """A new connection need not wait for the debt of the one before."""
-    patch.setattr(Bucket, "enter_queue", lambda self, amount, now: (0.0, False))
+    patch.setattr(Bucket, "enter_queue", lambda self, amount, turn, now: (0.0, False, turn))
 
 
 def selfish_member(patch):

@@ -24,7 +24,9 @@ from gateway.quotas.kinds.produce import KIND
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
 from protocol.bodies import produce
-from protocol.errors import InvalidFrame
+from protocol.cursor import LENGTH_BYTES
+from protocol.errors import Incomplete, InvalidFrame, ProtocolError
+from protocol.headers import parse_request_header
 
 NOT_ENOUGH_REPLICAS: Final = 19
 """The error that every client retries and no client takes for the end of a connection or of a leader."""
@@ -268,6 +270,16 @@ class ProduceHandler:
         version = request.header.api_version
         topic = produce.only_topic(request.data, acks_end, request.end, request.after, version)
         return self._own_topics.is_own(topic)
+
+
+def begins_unanswered(data: bytes) -> bool:
+    """True if the bytes begin with a Produce with acks=0."""
+    end = len(data)
+    try:
+        header = parse_request_header(data, LENGTH_BYTES, end, end)
+        return header.api_key == _PRODUCE and produce.peek_acks(data, header.body_offset, end, header.api_version)[0] == 0
+    except (Incomplete, ProtocolError):
+        return False
 
 
 def _acks(request: Request) -> tuple[int, int]:

@@ -8,6 +8,13 @@ MAX_RECORDS: Final = 256
 A key update has 27 bytes and takes OpenSSL up to 45 us. A read of 64 KiB of them would delay all clients for 50 to 110 ms.
 """
 
+MAX_REPLY_BYTES: Final = 16 * 1024
+"""The limit on OpenSSL's replies to key updates, which wait for the next response under TLS 1.3. Without a limit, a client
+could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes for a renegotiation."""
+
+RECORD_BYTES: Final = 16 * 1024
+"""The most bytes in one TLS record."""
+
 PIECE_BYTES: Final = 48 * 1024
 """A piece of large records has so many bytes, and the rest of its last record: some 64 KiB at most."""
 

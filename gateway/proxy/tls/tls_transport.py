@@ -6,8 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
+from gateway.proxy.socket_transport import tell_of_close
 from gateway.proxy.tls.broker_handshake import Handshake
-from gateway.proxy.tls.tls_records import PIECE_BYTES, RecordCounter
+from gateway.proxy.tls.tls_records import MAX_REPLY_BYTES, PIECE_BYTES, RECORD_BYTES, RecordCounter
 from gateway.proxy.wire import Data
 from protocol.errors import ProtocolError
 
@@ -22,13 +23,6 @@ HANDSHAKE_BYTES: Final = 8 * 1024
 
 SHUTDOWN_SECONDS: float = 5.0
 """The time for the peer to close its side after the gateway has."""
-
-MAX_REPLY_BYTES: Final = 16 * 1024
-"""The limit on OpenSSL's replies to key updates, which wait for the next response under TLS 1.3. Without a limit, a client
-could ask for new keys for ever. Under TLS 1.2, OpenSSL only writes for a renegotiation."""
-
-RECORD_BYTES: Final = 16 * 1024
-"""The most bytes in one TLS record."""
 
 _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """The bytes of the last read, of any connection. OpenSSL gets them before the next read."""
@@ -114,6 +108,10 @@ class TlsTransport:
         """Close the connection, unless `_decrypt` has: the transport below does so."""
         if self._state == _OPEN:
             self._peer_ended()
+
+    def peer_closed(self) -> None:
+        if self._state == _OPEN:
+            tell_of_close(self._protocol)
 
     def pause_writing(self) -> None:
         if self._state == _OPEN:

@@ -28,6 +28,7 @@ def test_collected_bytes_are_given_back():
     other.begin(MOST[: 2 * UNCOUNTED_BYTES], records=False)
     assert len(one.take()) == MAX_COLLECTED_BYTES
     assert not one
+    one.drop()
     other.drop()
     assert (budget.requests.held, budget.requests.holders) == (0, 0)
 

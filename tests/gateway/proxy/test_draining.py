@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.proxy.handler import FORWARD_COST, HANDLER_COST, MAX_TURN_COST
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine
 from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, QUESTION, YES, Metered
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to

@@ -232,6 +232,40 @@ async def test_reset_of_paused_transport_waits_for_resume(side):
     assert isinstance(protocol.error, ConnectionResetError)
 
 
+class Told(Calls):
+    def peer_closed(self):
+        self.log.append("peer closed")
+        self.ended.set()
+
+
+@pytest.mark.parametrize("linger", [None, LINGER_ZERO], ids=["close", "reset"])
+async def test_paused_protocol_is_told_once_of_peers_close(side, linger):
+    protocol = Told()
+    transport, peer = side.pair(protocol)
+    transport.pause_reading()
+    peer.send(b"last")
+    if linger is not None:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    peer.close()
+    await protocol.ended.wait()
+    transport.pause_reading()
+    await asyncio.sleep(0.05)  # wait, because nothing must happen
+    assert (protocol.log, side.poller._sockets) == (["made", "peer closed"], {})
+
+
+async def test_told_protocol_still_gets_last_bytes(side):
+    protocol = Told()
+    transport, peer = side.pair(protocol)
+    transport.pause_reading()
+    peer.send(b"last")
+    peer.close()
+    await protocol.ended.wait()
+    protocol.ended.clear()
+    transport.resume_reading()
+    await protocol.ended.wait()
+    assert bytes(protocol.received) == b"last"
+
+
 async def test_write_to_reset_connection_ends_it(side):
     protocol = Calls()
     transport, peer = side.pair(protocol)

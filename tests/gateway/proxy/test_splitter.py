@@ -174,3 +174,19 @@ def test_request_is_collected_from_its_first_byte():
     splitter.collect(4, records=True)
     splitter.finish()
     assert state(splitter) == (True, False, True, True)
+
+
+def test_whole_request_counts_until_it_is_no_longer_held():
+    budget = CollectBudget()
+    splitter = Splitter([].append, 100_000, budget)
+    splitter.add(bytes(UNCOUNTED_BYTES + 5))
+    splitter.collect(UNCOUNTED_BYTES + 7, records=True)
+    splitter.finish()
+    splitter.add(b"ab")
+    splitter.hold()
+    splitter.finish()
+    assert budget.records.held == 7
+    splitter.add(splitter.release())
+    splitter.forward(UNCOUNTED_BYTES + 7)
+    splitter.finish()
+    assert budget.records.held == 0

@@ -99,18 +99,40 @@ def test_new_connections_wait_for_each_other():
     waiting = [Transcript(engine=engine) for _ in range(3)]
     for t in waiting:
         t.client_sends(m.produce(1, size=2_000))
-    waits = [t.core.throttle.until - START for t in waiting]
-    assert waits == pytest.approx([3.0, 5.0, 7.0])
+    for seconds in (3.0, 2.0, 2.0):
+        for t in waiting:
+            t.passes(seconds)
+        waiting.pop(0).broker_got(m.produce(1, size=2_000))
+        for t in waiting:
+            t.broker_got()
 
 
 def test_new_connections_wait_for_bytes_that_are_still_to_come():
     """All of the request passes at the end of the wait."""
     engine = indebted(3.0)
-    waiting = [Transcript(engine=engine) for _ in range(3)]
-    for t in waiting:
-        t.client_sends(m.produce(1, size=2_000)[:100])
-    waits = [t.core.throttle.until - START for t in waiting]
-    assert waits == pytest.approx([3.0, 5.0, 7.0])
+    first, second = Transcript(engine=engine), Transcript(engine=engine)
+    request = m.produce(1, size=2_000)
+    for t in (first, second):
+        t.client_sends(request[:100])
+    for t in (first, second):
+        t.passes(3.0)
+    first.client_sends(request[100:])
+    first.broker_got(request)
+    second.passes(1.0)
+    assert second.core.throttle.until - START == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_claimed_bytes_delay_nobody_beyond_the_debt(stays):
+    engine = indebted(3.0)
+    claiming = Transcript(engine=engine)
+    claiming.client_sends(m.produce(1, size=100_000_000)[:100])
+    t = Transcript(engine=engine)
+    t.client_sends(m.produce(1, size=2_000))
+    if not stays:
+        claiming.core.close(START)
+    t.passes(3.0)
+    t.broker_got(m.produce(1, size=2_000))
 
 
 def test_waiting_connection_that_closes_leaves_no_trace():

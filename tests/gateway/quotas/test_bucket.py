@@ -1,12 +1,14 @@
 """One bucket: its decisions, its counters, and the figures of its row."""
 
+from math import inf
+
 import pytest
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Resolution, Source, Tags
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.line import Consumer
+from gateway.quotas.line import LONGEST_TURN_SECONDS, Consumer
 from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.rate import WindowMeter
@@ -82,7 +84,8 @@ def test_unlimited_bucket_only_counts():
     b = bucket(unlimited=True)
     assert b.charge(10**9, START) == (0.0, False)
     b.record(10, START)
-    assert b.enter_queue(10, START) == b.refuse(START) == b.refuse_fetch(Consumer(), START) == (0.0, False)
+    assert b.enter_queue(10, inf, START) == (0.0, False, inf)
+    assert b.refuse(START) == b.refuse_fetch(Consumer(), START) == (0.0, False)
     assert b.charge_fetch(Consumer(), 10, START) == (0.0, False)
     assert b.enter(30.0, START) == (0.0, False)
     assert b.amount_total == 10**9 + 21
@@ -107,19 +110,46 @@ def test_recorded_use_throttles_the_next_request():
 
 def test_first_requests_wait_one_after_the_other():
     b = bucket()
-    assert b.enter_queue(700, START) == (0.0, False)
+    assert b.enter_queue(700, inf, START) == (0.0, False, inf)
     b.record(11_000, START)
-    assert b.enter_queue(700, START) == (1.0, True)
-    assert b.enter_queue(300, START) == (1.7, True)
+    assert b.enter_queue(700, inf, START) == (1.0, True, START + 1.0)
+    assert b.enter_queue(300, inf, START) == (1.0, True, START + 1.7)
     assert b.waiting == 1_000
     b.leave_queue(700)
-    assert b.enter_queue(0, START) == (1.3, True)
+    b.record(700, START + 1.0)
+    b.leave_queue(300)
+    assert b.enter_queue(300, START + 1.7, START + 1.0) == (pytest.approx(0.7), True, START + 1.7)
+    b.leave_queue(300)
+    assert b.enter_queue(300, START + 1.7, START + 1.7) == (0.0, False, START + 1.7)
+
+
+def test_claims_of_other_requests_delay_a_turn_little():
+    b = bucket()
+    b.record(13_000, START)
+    b.enter_queue(10**9, inf, START)
+    assert b.enter_queue(300, inf, START) == (3.0, True, START + 3.0 + LONGEST_TURN_SECONDS)
+
+
+def test_request_waits_for_none_once_the_debt_is_paid():
+    b = bucket()
+    b.record(13_000, START)
+    b.enter_queue(10**9, inf, START)
+    assert b.enter_queue(300, START + 18.0, START + 3.0)[:2] == (0.0, False)
+
+
+def test_turn_comes_in_spite_of_later_debts():
+    b = bucket()
+    b.record(11_000, START)
+    _, _, turn = b.enter_queue(300, inf, START)
+    b.leave_queue(300)
+    b.record(50_000, START + 0.5)
+    assert b.enter_queue(300, turn, START + 1.0)[:2] == (0.0, False)
 
 
 def test_first_requests_wait_for_no_unenforced_debt():
     b = bucket(enforce=False)
     b.meter.charge(11_000, START)
-    assert b.enter_queue(700, START) == (1.0, False)
+    assert b.enter_queue(700, inf, START) == (1.0, False, START + 1.0)
     assert b.waiting == 0
 
 

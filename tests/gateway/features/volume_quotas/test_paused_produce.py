@@ -4,8 +4,8 @@ import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.proxy.handlers.produce import NOT_ENOUGH_REPLICAS, PAUSED_MESSAGE
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics

@@ -510,3 +510,14 @@ def reachable(root):
             names = [name for base in type(each).__mro__ for name in getattr(base, "__slots__", ())]
             pending += [getattr(each, name, None) for name in names] + list(getattr(each, "__dict__", {}).values())
     return found
+
+
+def test_answers_before_the_end_reach_the_client():
+    """A producer would send the acknowledged records once more."""
+    t = transcript(close_unnamed=True)
+    log_in(t)
+    passes(t, handshake(1, "OAUTHBEARER"), handshaken(1))
+    t.client_sends(m.produce(21), authenticate(30, b"n,,\1auth=Bearer opaque\1\1"))
+    with pytest.raises(EndConnection):
+        t.broker_answers(m.produced(21), authenticated(30, b""))
+    t.client_got(m.produced(21))

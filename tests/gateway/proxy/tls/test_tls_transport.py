@@ -267,6 +267,12 @@ async def test_end_of_a_paused_client_waits_for_the_rest_of_its_bytes(made):
     assert made.below.closed == "closed"
 
 
+def test_session_learns_that_the_peer_has_closed(made):
+    made.session.peer_closed = lambda: made.session.seen.append("peer_closed")
+    made.transport.peer_closed()
+    assert made.session.seen[2:] == ["peer_closed"]
+
+
 def test_end_without_close_notify_closes_the_connection(made):
     assert not made.transport.eof_received()
     assert made.session.seen[2:] == ["eof_received"]

@@ -1,0 +1,55 @@
+"""Clients that leave while their requests wait for a quota: nobody waits for these requests, and the broker never sees them."""
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.gateway.proxy import messages as m
+from tests.hostile.test_forgiven_debt import forgive
+from tests.weir_process import wait_until
+
+QUOTAS = {"entities": [{"client-id": "etl", "producer_byte_rate": 1024}]}
+
+
+@pytest.fixture
+def indebted(broker, start_weir, connect):
+    """A gateway whose only client has an open, muted connection and owes a quarter of an hour."""
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
+    connect(weir).ask(m.produce(1, size=1_000_000))
+    return weir
+
+
+def waiting(weir, connect, request):
+    """A further connection whose first request waits."""
+    muted = weir.metric("weir_muted_connections")
+    client = connect(weir)
+    client.send(request)
+    wait_until(lambda: weir.metric("weir_muted_connections") == muted + 1, "the client is muted")
+    return client
+
+
+@pytest.mark.parametrize("leave", ["close", "reset"])
+def test_waiting_request_of_a_departed_client_is_dropped(leave, indebted, broker, connect):
+    getattr(waiting(indebted, connect, m.produce(2)), leave)()
+    wait_until(lambda: indebted.metric("weir_connections") == 1, "its place is free")
+    assert forgive(indebted, "--client-id", "etl").returncode == 0
+    connect(indebted).ask(m.produce(3))
+    assert broker.count(ApiKey.PRODUCE) == 2
+
+
+def test_muted_client_that_leaves_frees_its_place(indebted, broker, connect):
+    client = waiting(indebted, connect, m.produce(2))
+    assert forgive(indebted, "--client-id", "etl").returncode == 0
+    client.receive()
+    client.ask(m.produce(3, size=1_000_000))
+    client.send(m.produce(4))
+    client.close()
+    wait_until(lambda: indebted.metric("weir_connections") == 1, "its place is free")
+    assert broker.count(ApiKey.PRODUCE) == 3
+
+
+def test_waiting_request_without_an_answer_outlives_its_client(indebted, broker, connect):
+    waiting(indebted, connect, m.produce(2, acks=0)).close()
+    waiting(indebted, connect, m.produce(3)).close()
+    wait_until(lambda: indebted.metric("weir_connections") == 2, "only the other client's place is free")
+    assert forgive(indebted, "--client-id", "etl").returncode == 0
+    wait_until(lambda: broker.count(ApiKey.PRODUCE) == 2, "the broker has the request")
