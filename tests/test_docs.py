@@ -17,7 +17,9 @@ CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
 README = CHECKOUT / "README.md"
 PAGES = sorted(DOCS.rglob("*.md"))
-SITE = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+SITE = PROJECT["urls"]["Documentation"]
+DESIGN = (CHECKOUT / "gateway" / "DESIGN.md").read_text()
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
 METRIC_NAMES = {metric.name for metric in (*METRICS, *WORKER_METRICS)}
 MOST_LINES = 150
@@ -47,6 +49,36 @@ def examples() -> list[Any]:
 
 def test_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) <= MOST_LINES
+
+
+def test_unreleased_changes_have_a_version_of_their_own() -> None:
+    unreleased, *released = re.split(r"(?m)^## ", (CHECKOUT / "CHANGELOG.md").read_text())[1:]
+    versions = re.findall(r"(?m)^\[(\d+\.\d+\.\d+)\]", "\n".join(released))
+    assert len(versions) >= 2
+    assert (PROJECT["version"] in versions) == ("\n- " not in unreleased)
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_wheel_is_installed_from_the_folder_that_has_it(page: Path) -> None:
+    """`make dist` writes wheels into `dist`. No package index has Weir."""
+    named = re.findall(r"pip install [^`\n]*?(\S*weir[_-]gateway\S*)", page.read_text())
+    assert [each for each in named if "dist/weir_gateway-*.whl" not in each] == []
+
+
+def test_design_lists_each_decision() -> None:
+    listed = re.findall(r"(?m)^- \[\d{3}\]\(\.\./docs/decisions/(\S+)\)", DESIGN.partition("\n## Decisions\n")[2])
+    assert listed == sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
+
+
+def test_file_map_names_each_part_of_the_gateway() -> None:
+    parts = {
+        path.name if path.suffix else f"{path.name}/"
+        for path in (CHECKOUT / "gateway").iterdir()
+        if path.name != "__init__.py" and (path.suffix == ".py" or (path / "__init__.py").exists())
+    }
+    text = DESIGN.partition("\n## File map\n")[2].partition("\n## ")[0]
+    file_map = text.partition("\ngateway/\n")[2].partition("\nhelm/\n")[0]
+    assert parts - set(re.findall(r"[\w/]+\.py|\w+/", file_map)) == set()
 
 
 def test_readme_links_to_existing_pages_of_the_site() -> None:
@@ -79,6 +111,11 @@ def test_alert_links_to_its_runbook(name: str) -> None:
     address = ALERTS[name]["annotations"]["runbook_url"]
     assert address == f"{SITE}how-to/runbooks/{name}.html"
     assert source(address).read_text().startswith(f"# {name}\n")
+
+
+def test_chart_links_alerts_to_the_same_pages() -> None:
+    values = yaml.safe_load((CHECKOUT / "helm" / "weir" / "values.yaml").read_text())
+    assert values["prometheusRule"]["runbookBaseUrl"] == f"{SITE}how-to/runbooks"
 
 
 def test_each_runbook_belongs_to_an_alert() -> None:

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# `weir report`, standalone and for the Spark operator: run `docker build -f helm/docker/report.Dockerfile -t weir-report:0.2.0 .`
+# `weir report`, standalone and for the Spark operator: run `docker build -f helm/docker/report.Dockerfile -t weir-report:0.3.0.dev0 .`
 ARG PYTHON=3.11
 ARG SPARK=4.0.1
 

@@ -50,7 +50,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if find_spec("duckdb") is None and not options.without_duckdb:
-        parser.error("DuckDB is not installed: pip install 'weir-gateway[dev]', or give --without-duckdb")
+        parser.error("DuckDB is not installed: pip install '.[dev]', or give --without-duckdb")
     work = options.work or Path(tempfile.mkdtemp(prefix="weir-reports-"))
     try:
         ledger = work / "ledger"

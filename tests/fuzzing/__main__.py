@@ -1,7 +1,7 @@
 """Fuzz Weir's parsers: `make fuzz MINUTES=10`, or `python -m tests.fuzzing --minutes 10 --target config`.
 
 Each target is a promise for any bytes: for example, that a parser raises its declared errors only. The library atheris changes
-known inputs at random, and keeps those that reach new code. It is optional: pip install 'weir-gateway[fuzz]'.
+known inputs at random, and keeps those that reach new code. It is optional: pip install '.[fuzz]'.
 """
 
 import argparse
@@ -145,7 +145,7 @@ def _fuzz(parser: argparse.ArgumentParser, names: tuple[str, ...], seconds: floa
     try:
         import atheris  # noqa: F401
     except ImportError:
-        parser.error("atheris is missing: pip install 'weir-gateway[fuzz]' (wheels for Linux, Python 3.11 and later)")
+        parser.error("atheris is missing: pip install '.[fuzz]' (wheels for Linux, Python 3.11 and later)")
     if len(names) == 1:
         from tests.fuzzing import engine
 

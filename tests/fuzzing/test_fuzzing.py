@@ -114,7 +114,7 @@ def test_wrong_usage_is_explained(monkeypatch, capsys, case):
 
 @pytest.mark.process
 def test_guided_run_adds_inputs_and_figures(tmp_path):
-    pytest.importorskip("atheris", reason="atheris is optional: pip install 'weir-gateway[fuzz]'")
+    pytest.importorskip("atheris", reason="atheris is optional: pip install '.[fuzz]'")
     arguments = ["--target", "proxy_header", "--minutes", "0.02", "--work", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "tests.fuzzing", *arguments], check=True, cwd=Path(__file__).parents[2], timeout=200)
     figures = (tmp_path / "runs.jsonl").read_text()

@@ -77,11 +77,6 @@ class TestByItself:
         done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
 
-    def test_chart_has_the_version_of_the_project(self) -> None:
-        version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-        assert version is not None
-        assert loaded(CHART / "Chart.yaml")["appVersion"] == version[1]
-
     def test_schema_is_a_valid_json_schema(self, schema: Any) -> None:
         jsonschema.Draft7Validator.check_schema(schema)
 
@@ -106,6 +101,7 @@ class TestByItself:
             ({"config": {"connections": {"max_per_ip_overrides": {"10.0.0.1": "5"}}}},
              ["config", "connections", "max_per_ip_overrides", "10.0.0.1"]),
             ({"secrets": {"tls": {}}}, ["secrets", "tls"]),
+            ({"prometheusRule": {"runbookBaseUrl": "docs example"}}, ["prometheusRule", "runbookBaseUrl"]),
             ({"services": {"clients": {"type": "ExternalName"}}}, ["services", "clients", "type"]),
         ],
         ids=lambda value: json.dumps(value) if isinstance(value, dict) else None,
@@ -131,9 +127,12 @@ class TestByItself:
 
     def test_chart_and_images_have_the_version_of_the_project(self) -> None:
         version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-        assert loaded(CHART / "Chart.yaml").items() >= {"version": version, "appVersion": version}.items()
+        semantic = re.sub(r"\.dev(\d+)$", r"-dev.\1", version)
+        assert loaded(CHART / "Chart.yaml").items() >= {"version": semantic, "appVersion": version}.items()
         texts = [*(ROOT / "helm").rglob("*ockerfile"), *(CHART / "files").glob("*.yaml"), *(ROOT / "docs").rglob("*.md")]
-        tags = [tag for text in texts for tag in re.findall(r"\bweir(?:-report)?:(\d+\.\d+\.\d+)", text.read_text())]
+        tags = [
+            tag for text in texts for tag in re.findall(r"\bweir(?:-report)?:(\d+\.\d+\.\d+(?:\.dev\d+)?)", text.read_text())
+        ]
         assert len(tags) >= 4
         assert set(tags) == {version}
 
@@ -435,6 +434,18 @@ class TestRendered:
         alerts = CHART / "files" / "alerts.yaml"
         rules = [found["spec"] for found in objects if found["kind"] == "PrometheusRule"]
         assert rules == ([{"groups": loaded(alerts)["groups"]}] if alerts.exists() else [])
+
+    @pytest.mark.parametrize("folder", ["https://docs.example.com/weir", "https://docs.example.com/weir/"])
+    def test_alerts_link_to_the_given_runbooks(self, folder: str) -> None:
+        values = {"prometheusRule.enabled": "true", "prometheusRule.runbookBaseUrl": folder}
+        (found,) = (
+            each
+            for each in render("--set", ",".join(f"{key}={value}" for key, value in values.items()))
+            if each["kind"] == "PrometheusRule"
+        )
+        alerts = [rule for group in found["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+        addresses = [rule["annotations"]["runbook_url"] for rule in alerts]
+        assert addresses == [f"https://docs.example.com/weir/{rule['alert']}.html" for rule in alerts]
 
     @pytest.mark.parametrize(
         ("setting", "message"),
