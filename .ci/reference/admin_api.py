@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import answers
 import yaml
 from markdown import below_title, code, table
 from pydantic import TypeAdapter
@@ -14,6 +15,8 @@ from pydantic import TypeAdapter
 from gateway.admin.connection_list import FILTERS, SORTS
 from gateway.admin.forgive import PATH as FORGIVE
 from gateway.admin.group_list import PARAMETERS as GROUP_PARAMETERS
+from gateway.config.problems import Problem
+from gateway.feature import Feature
 from gateway.features.catalogue import FEATURES
 from gateway.quotas.debts import KEYS, ClearedDebt
 from gateway.quotas.kinds import CLIENT_KINDS
@@ -23,7 +26,6 @@ from gateway.version import weir_version
 ROOT = Path(__file__).resolve().parents[2]
 
 TEXT, HTML, EVENTS, JSON = "text/plain", "text/html", "text/event-stream", "application/json"
-_TIME = {"type": "string", "format": "date-time", "description": "Time of the answer."}
 
 INTRO = """\
 # Admin API
@@ -37,58 +39,6 @@ All requests read, except `POST {forgive}`. The gateway takes that request from 
 in the unit of the kind per second.
 """
 
-
-def _object(properties: Mapping[str, Any], description: str = "") -> dict[str, Any]:
-    return {"type": "object", "required": list(properties), "properties": dict(properties)} | (
-        {"description": description} if description else {}
-    )
-
-
-def _rows(row: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"$ref": f"#/components/schemas/{row}"}}
-
-
-def _answer(**properties: object) -> dict[str, Any]:
-    return _object({"generated_at": _TIME, **properties})
-
-
-_BOOLEAN, _INTEGER, _STRING, _NUMBER = ({"type": name} for name in ("boolean", "integer", "string", "number"))
-_ENFORCE = {"type": "boolean", "description": "`quotas.enforce` of the config in effect."}
-
-_RELOAD = {
-    "type": ["object", "null"],
-    "description": "The last changed file: result, time, changes, and the problems that it was refused for.",
-}
-
-_CONNECTION = _object(
-    {
-        "user": _STRING,
-        "client_id": _STRING,
-        "group": {"type": "string", "description": "The client's group; empty without one."},
-        "software_name": _STRING,
-        "software_version": _STRING,
-        "address": {"type": "string", "description": "The client's address and port."},
-        "listener": _STRING,
-        "broker": {"type": ["integer", "null"], "description": "Node id; null for a bootstrap connection."},
-        "since": {"type": "string", "format": "date-time"},
-        "bytes_per_second": _NUMBER,
-        "received_bytes_per_second": {"type": "number", "description": "From the client."},
-        "sent_bytes_per_second": {"type": "number", "description": "To the client."},
-        "throttled_by": {"type": "string", "description": "The quota that the client is muted for; empty if it is not muted."},
-        "throttle_left": {"type": "number", "description": "Seconds until the connection is read again."},
-    }
-)
-
-_CONFIGURED = _object(
-    {
-        "entity": {"type": "string", "description": "Such as `user=alice, client-id=etl`."},
-        "key": _STRING,
-        "limit": {"type": ["number", "null"], "description": "null for an exemption."},
-        "unit": _STRING,
-        "exempt": _BOOLEAN,
-        "set_in": {"type": "string", "description": "The line of the config file, or the quota API."},
-    }
-)
 
 ROUTES: dict[str, dict[str, Any]] = {
     "/": {"summary": "The live page", "media": HTML, "notes": "Updates itself once a second."},
@@ -113,47 +63,50 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/api/quotas": {
         "summary": "Use of each quota now",
         "notes": "A row for each bucket: one entity's use of one kind of quota.",
-        "schema": _answer(
-            enforce=_ENFORCE,
-            units={"type": "object", "description": "The unit of each kind.", "additionalProperties": {"type": "string"}},
-            rows=_rows("UsageRow"),
+        "schema": answers.answer(
+            enforce=answers.ENFORCE,
+            units={"type": "object", "description": "The unit of each kind.", "additionalProperties": answers.STRING},
+            shared=answers.about(answers.BOOLEAN, "Gateways or workers share the quotas (`sharing`)."),
+            rows=answers.USAGE_ROWS,
         ),
     },
     "/api/quotas/configured": {
         "summary": "Every configured quota",
         "notes": "A row for each entity and quota key that counts now, used or not. A row without a key is an exemption.",
-        "schema": _answer(rows={"type": "array", "items": _CONFIGURED}),
+        "schema": answers.answer(rows=answers.rows(answers.CONFIGURED)),
     },
     "/api/throttles": {
         "summary": "Current throttles",
         "notes": "The rows of `/api/quotas` whose clients are throttled now, the longest throttle first.",
-        "schema": _answer(enforce=_ENFORCE, muted_connections=_INTEGER, early={"type": "string"}, rows=_rows("UsageRow")),
+        "schema": answers.answer(
+            enforce=answers.ENFORCE, muted_connections=answers.INTEGER, early=answers.EARLY, rows=answers.USAGE_ROWS
+        ),
     },
     "/api/connections": {
         "summary": "The open connections",
         "notes": "Filtered and sorted, at most 1000 of them. The bytes are the kernel's, with TLS."
         " The first answer takes a second: bytes per second are a mean over that time, or since the last reading.",
         "parameters": (*FILTERS, "sort", "reverse", "limit", "offset"),
-        "schema": _answer(
+        "schema": answers.answer(
             sort={"enum": list(SORTS)},
-            limit=_INTEGER,
-            offset=_INTEGER,
-            total={"type": "integer", "description": "All open connections."},
-            matching={"type": "integer", "description": "The connections that match the filters."},
-            rows={"type": "array", "items": _CONNECTION},
+            limit=answers.INTEGER,
+            offset=answers.INTEGER,
+            total=answers.about(answers.INTEGER, "All open connections."),
+            matching=answers.about(answers.INTEGER, "The connections that match the filters."),
+            rows=answers.rows(answers.CONNECTION),
         ),
         "errors": {400: "A parameter is unknown, or its value is."},
     },
     "/api/config": {
         "summary": "The config in effect and the last reload",
         "notes": "The config has every key of the file, with defaults.",
-        "schema": _answer(
-            version={"type": "integer", "description": "Counts the accepted files with a change, from 1."},
-            loaded_at={"type": "string", "format": "date-time"},
+        "schema": answers.answer(
+            version=answers.about(answers.INTEGER, "Counts the accepted files with a change, from 1."),
+            loaded_at=answers.TIME,
             config={"type": "object"},
-            warnings={"type": "array", "items": {"type": "string"}},
-            reloads={"type": "object", "additionalProperties": _INTEGER},
-            last_reload=_RELOAD,
+            warnings=answers.STRINGS,
+            reloads=answers.counts("Changed files by result."),
+            last_reload=answers.RELOAD,
         ),
     },
     "/api/explain": {
@@ -162,17 +115,7 @@ ROUTES: dict[str, dict[str, Any]] = {
         " `claim` is `NAME=VALUE`, and may be repeated. `catch-up`, with any value, asks for a consumer that reads far behind.",
         "parameters": ("user", "client-id", "ip", "claim", "catch-up"),
         "errors": {400: "A parameter is unknown, or its value is."},
-        "schema": _object(
-            {
-                "client": {"type": "object"},
-                "running": _BOOLEAN,
-                "enforce": _ENFORCE,
-                "notes": {"type": "array", "items": {"type": "string"}},
-                "group": {"type": ["object", "null"]},
-                "quotas": {"type": "array", "items": {"type": "object"}},
-                "binds": {"type": "array", "items": {"type": "string"}},
-            }
-        ),
+        "schema": answers.EXPLANATION,
     },
     "/entities": {
         "summary": "The page of one entity",
@@ -185,7 +128,7 @@ ROUTES: dict[str, dict[str, Any]] = {
         "summary": "The same as JSON",
         "notes": "The rows of `/api/quotas` that belong to one entity alone, 200 at most.",
         "parameters": ("user", "client-id", "ip", "group"),
-        "schema": _answer(entity={"type": "object"}, enforce=_ENFORCE, early={"type": "string"}, rows=_rows("UsageRow")),
+        "schema": answers.answer(entity=answers.ENTITY, enforce=answers.ENFORCE, early=answers.EARLY, rows=answers.USAGE_ROWS),
         "errors": {400: "The request names no entity."},
     },
     "/api/active": {
@@ -201,7 +144,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/api/workers": {
         "summary": "The workers",
         "notes": "Only with several `workers`: process, start, restarts, and the reason if a worker is not ready.",
-        "schema": _answer(workers={"type": "array", "items": {"type": "object"}}),
+        "schema": answers.answer(workers=answers.rows(answers.WORKER)),
     },
 }
 """Descriptions of GET requests by path, but for the pages of features."""
@@ -229,10 +172,7 @@ def paths() -> dict[str, dict[str, Any]]:
         if feature.page:
             about = (sys.modules[feature.__module__].__doc__ or "").partition("\n")[0]
             summary, notes = FEATURE_PAGES.get(feature.page, (feature.page.capitalize(), about))
-            configured = {"type": "boolean", "description": "False: the feature is off, and further fields are missing."}
-            schema = _answer(configured=configured)
-            report = _report(feature)
-            route = {"summary": summary, "notes": notes, "schema": schema | ({"properties": schema["properties"] | report})}
+            route = {"summary": summary, "notes": notes, "schema": _feature_schema(feature)}
             found[f"/api/{feature.page}"] = {"get": _get(route | FEATURE_QUERIES.get(feature.page, {}))}
     found[FORGIVE] = {"post": _forgive()}
     return dict(sorted(found.items()))
@@ -260,7 +200,10 @@ def _forgive() -> dict[str, Any]:
         "description": "Names a user, a client-id or both, and unmutes the client. `weir quotas forgive` sends it.",
         "requestBody": {"required": True, "content": {JSON: {"schema": body}}},
         "responses": {
-            "200": {"description": "OK", "content": {JSON: {"schema": _object({"cleared": _rows("ClearedDebt")})}}},
+            "200": {
+                "description": "OK",
+                "content": {JSON: {"schema": answers.fields({"cleared": answers.rows(answers.reference("ClearedDebt"))})}},
+            },
             "400": {"description": "The body is wrong; the text says how."},
             "403": {"description": "The request is from another host."},
             "413": {"description": "The body is too large."},
@@ -269,12 +212,16 @@ def _forgive() -> dict[str, Any]:
     }
 
 
-def _report(feature: type) -> dict[str, Any]:
-    """The fields of a feature's report, unless the feature shows other fields than its report has."""
-    if "as_json" in vars(feature):
-        return {}
-    kinds = [kind for kind in get_args(get_type_hints(feature.report)["return"]) if is_dataclass(kind)]  # type: ignore[attr-defined]
-    return _schema(kinds[0])["properties"] if kinds else {}
+def _feature_schema(feature: type[Feature[Any]]) -> dict[str, Any]:
+    """The fields of a feature's page. They follow from its report, unless the page shows other fields."""
+    if feature.page == "groups":
+        return answers.GROUPS
+    schema = answers.answer(configured=answers.about(answers.BOOLEAN, answers.OFF))
+    if feature.page == "volumes":
+        return schema | {"properties": schema["properties"] | answers.VOLUMES}
+    report = get_type_hints(feature.report)["return"]
+    (kind,) = (each for each in (report, *get_args(report)) if is_dataclass(each))
+    return schema | {"properties": schema["properties"] | _schema(kind)["properties"]}
 
 
 def _schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -297,7 +244,7 @@ _DEFINITIONS: dict[str, Any] = {}
 
 def document() -> dict[str, Any]:
     routes = paths()
-    schemas = {kind.__name__: _schema(kind) for kind in (UsageRow, ClearedDebt)}
+    schemas = {kind.__name__: _schema(kind) for kind in (UsageRow, ClearedDebt, Problem)}
     row = schemas["UsageRow"]
     row["properties"] |= _DESCRIBED
     row["required"] = [*row["required"], *_DESCRIBED]

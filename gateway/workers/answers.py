@@ -69,7 +69,7 @@ def merge_groups(answers: Sequence[Answer]) -> Answer:
             merged = rows.setdefault((row["kind"], row["group"]), dict(row))
             merged["use"] = max(merged["use"], row["use"])
             merged["wants_more"] = merged["wants_more"] or row["wants_more"]
-    return {"configured": True, "groups": list(rows.values())}
+    return {"configured": len(rows) > 0, "groups": list(rows.values())}
 
 
 def merge_config(answers: Sequence[Answer]) -> Answer:

@@ -60,7 +60,9 @@ class Groups(Feature[None]):
         return GroupsReport(tuple(self._engine.group_buckets.rows(clock.monotonic())))
 
     def as_json(self) -> dict[str, Any]:
-        return {"groups": [_as_json(row) for row in self.report().rows]}
+        """`configured` is False if no groups share a capacity. The lists are there all the same, for scripts."""
+        rows = [_as_json(row) for row in self.report().rows]
+        return {"configured": len(rows) > 0, "groups": rows}
 
 
 def _as_json(row: GroupShareRow) -> Mapping[str, object]:
