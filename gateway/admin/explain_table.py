@@ -164,9 +164,11 @@ def _sections(answer: Answer) -> Iterator[str]:
         yield f"Topic quotas: exempt by {topics['exempt_by']}."
     else:
         place = " at their broker" if topics.get("at_each_broker") else ""
+        number = len(topics["explicit"])
+        having = f"{number} topic has" if number == 1 else f"{number} topics have"
         yield (
             f"Topic quotas ({topics['set_in']}): Weir rejects batches of a topic over its threshold while all topics are over"
-            f" {topics['total']:,} {topics['unit']}{place}. {len(topics['explicit'])} topics have an explicit threshold."
+            f" {topics['total']:,} {topics['unit']}{place}. {having} an explicit threshold."
             f"{'' if topics['enforce'] else ' The quotas are not enforced.'}"
         )
     if volumes is None:

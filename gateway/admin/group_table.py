@@ -41,7 +41,7 @@ def group_table(answer: Answer) -> Table | Text:
     table.add_column("group", overflow="fold")
     for name in ("use", "share now", "lends or borrows", "at any time", "guarantee", "weight", "ceiling"):
         table.add_column(name, justify="right")
-    table.add_column("")
+    table.add_column("wants more")
     below: dict[tuple[str, str], list[Answer]] = {}
     for row in rows:
         below.setdefault((row["kind"], row["parent"]), []).append(row)
@@ -64,7 +64,7 @@ def _add(table: Table, below: dict[tuple[str, str], list[Answer]], kind: str, pa
             rate(row["guarantee"]) if row["guarantee"] else "",
             f"{row['weight']:g}" if parent else "",
             "" if row["ceiling"] is None else rate(row["ceiling"]),
-            "wants more" if row["wants_more"] else "",
+            "yes" if row["wants_more"] else "",
             style="yellow" if row["wants_more"] else "",
         )
         _add(table, below, kind, row["group"])

@@ -15,8 +15,9 @@ from gateway.steps import Steps, drained
 _FIELDS: Final = tuple(field.name for field in fields(UsageRow))
 
 EARLY: Final = (
-    "Too early: requests that arrived before the throttle time of the previous response was over. The client ignores"
-    " throttle_time_ms (KIP-219), so Weir does not read the connection until the time is over."
+    "Too early: requests that arrived before the throttle time of the previous response was over. Weir does not read the"
+    " connection until then. Requests already on their way count too: a few, by milliseconds, are normal for every client."
+    " Many, by seconds, mean that the client ignores throttle_time_ms (KIP-219)."
 )
 
 

@@ -1,4 +1,4 @@
-"""Clients that ignore throttle times, and addresses with rejected connections."""
+"""Clients that send before their throttle time is over, and addresses with rejected connections."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,8 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
             Finding(
                 f"{counted(len(early), 'entity', 'entities')} sent {requests} before the throttle time was over,"
                 f" {named(early[0])} {early[0]['count']:,}.",
-                "These clients ignore throttle_time_ms (KIP-219), so Weir delays them. Look for a version that obeys it.",
+                "Requests already on their way count too, so a few, by milliseconds, are normal. Many, by seconds, mean that"
+                " the client ignores throttle_time_ms (KIP-219). Look for a version that obeys it.",
             )
         )
     if rejected:

@@ -152,6 +152,20 @@ def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str
     assert answer["binds"] == ["No quota of requests or addresses applies, so none would bind.", OF_BROKERS]
 
 
+@pytest.mark.parametrize(
+    ("explicit", "words"),
+    [("", "0 topics have"), ("orders: 5", "1 topic has"), ("orders: 5, clicks: 6", "2 topics have")],
+    ids=["none", "one", "two"],
+)
+def test_number_of_explicit_thresholds_is_in_words(
+    explicit: str, words: str, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics = f"10000000, bytes.in.per.sec.threshold: {{{explicit}}}}}\n"
+    path.write_text(CONFIG.replace("10000000}\n", topics))
+    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+    assert f" {words} an explicit threshold." in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(("options", "noted"), [((), True), (("--user", "alice"), False)], ids=["anonymous", "alice"])
 def test_note_asks_for_a_user_if_each_listener_requires_a_login(
     options: tuple[str, ...], noted: bool, path: Path, capsys: pytest.CaptureFixture[str]

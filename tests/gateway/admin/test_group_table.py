@@ -36,7 +36,7 @@ def test_table_shows_lending_and_borrowing_below_each_parent():
         "produce all 0 B/s 7.63 MiB/s 7.63 MiB/s 7.63 MiB/s",
         "b 0 B/s 0 B/s -4.77 MiB/s 4.77 MiB/s 3.81 MiB/s 1",
         "x 0 B/s 7.63 MiB/s +4.77 MiB/s 2.86 MiB/s 3",
-        "a 0 B/s 7.63 MiB/s +4.77 MiB/s 2.86 MiB/s 1 wants more",
+        "a 0 B/s 7.63 MiB/s +4.77 MiB/s 2.86 MiB/s 1 yes",
     ]
 
 
