@@ -26,14 +26,17 @@ def test_command_line_works_without_pyspark(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     )
     assert done.returncode == 0, done.stderr
-    assert "weir-gateway[reports]" in done.stdout
+    assert "WHEEL[reports]" in done.stdout
     assert "spark-submit" in done.stdout
 
 
 def test_missing_pyspark_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "pyspark" else object())
     assert main(ARGUMENTS) == 1
-    assert capsys.readouterr().err == "weir report: pyspark not installed; pip install 'weir-gateway[reports]'\n"
+    assert (
+        capsys.readouterr().err
+        == "weir report: pyspark not installed; pip install 'WHEEL[reports]', with the path of Weir's wheel\n"
+    )
 
 
 def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +192,18 @@ def test_end_of_java_during_a_run_is_explained(tmp_path: Path) -> None:
     assert process.returncode == 1, rest
     assert rest.startswith("weir report: Java was ended by signal 9, so weir report ends too. ")
     assert len(rest.splitlines()) == 1
+
+
+@pytest.mark.process
+def test_quiet_run_says_nothing_about_logging(tmp_path: Path) -> None:
+    """A warning of the Java virtual machine itself remains."""
+    hour = tmp_path / "ledger/date=2026-11-21/hour=15"
+    hour.mkdir(parents=True)
+    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b""))
+    paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "gateway", "report", *paths, "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")] == []
 
 
 @pytest.mark.process
