@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -195,15 +196,18 @@ def test_end_of_java_during_a_run_is_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_quiet_run_says_nothing_about_logging(tmp_path: Path) -> None:
-    """A warning of the Java virtual machine itself remains."""
+def test_start_of_spark_says_nothing_about_logging(tmp_path: Path) -> None:
     hour = tmp_path / "ledger/date=2026-11-21/hour=15"
     hour.mkdir(parents=True)
-    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b""))
+    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
     paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "gateway", "report", *paths, "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")] == []
+    command = [sys.executable, "-m", "gateway", "report", *paths]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = list(takewhile(lambda line: "hours are new" not in line, process.stderr))
+        process.terminate()
+    assert [line for line in said if "log level" in line] == []
+    assert any("starting Spark" in line for line in said)
 
 
 @pytest.mark.process
