@@ -7,11 +7,11 @@ bucket beside its own.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.name_pattern import NO_STAR, NamePattern
 from gateway.quotas.schedule import When
 
 Network = IPv4Network | IPv6Network
@@ -28,8 +28,8 @@ MAX_CLAIM_CHARACTERS: Final = 255
 MAX_FOUND: Final = 10_000
 """The maximum number of clients whose group the table remembers. Beyond it, the table forgets all of them."""
 
-_LONGEST_KEY: Final = 512
-"""The group of a client with longer names is found anew each time, so that the memory stays bounded."""
+MAX_FOUND_CHARACTERS: Final = 512 * MAX_FOUND
+"""The maximum number of characters in the names of these clients."""
 
 _OF_ONE_TOKEN: Final = frozenset({"jti", "nonce"})
 """Claims that no two tokens have alike. No rule could use them, so no connection keeps them."""
@@ -126,8 +126,8 @@ class _Matcher:
     def __init__(self, group: Group, rule: GroupRule) -> None:
         self.group = group
         self.rule = rule
-        self._user = None if rule.user is None else _compiled(rule.user)
-        self._client_id = None if rule.client_id is None else _compiled(rule.client_id)
+        self._user = None if rule.user is None else NamePattern(rule.user)
+        self._client_id = None if rule.client_id is None else NamePattern(rule.client_id)
         self._claims = rule.claims
         self._network = rule.network
         self._max_lag = rule.max_lag or 0
@@ -137,9 +137,9 @@ class _Matcher:
     ) -> bool:
         if behind < self._max_lag:
             return False
-        if self._user is not None and self._user.match(user) is None:
+        if self._user is not None and not self._user.matches(user):
             return False
-        if self._client_id is not None and self._client_id.match(client_id) is None:
+        if self._client_id is not None and not self._client_id.matches(client_id):
             return False
         if not self._claims <= claims:
             return False
@@ -147,7 +147,7 @@ class _Matcher:
 
 
 class GroupTable:
-    """The groups of a config, compiled. It remembers the groups of up to `MAX_FOUND` clients."""
+    """The groups of a config, compiled. It remembers the groups of clients, so that each is found once for all quota kinds."""
 
     def __init__(self, groups: Sequence[Group] = ()) -> None:
         self._matchers = [_Matcher(group, rule) for group in groups for rule in group.rules]
@@ -155,6 +155,7 @@ class GroupTable:
         self._claims: Claims = frozenset([claim for group in groups for rule in group.rules for claim in rule.claims])
         self._by_lag = any(rule.max_lag is not None for group in groups for rule in group.rules)
         self._found: dict[tuple[str, str, str, Claims, int], str | None] = {}
+        self._characters = 0
 
     def find(self, user: str, client_id: str, ip: str, claims: Claims, behind: int = 0) -> str | None:
         """The name of a client's group. `ip` "" if the address is not known, `behind` from `passed_limit`."""
@@ -165,10 +166,12 @@ class GroupTable:
             return self._found[key]
         match = self.match(user, client_id, ip, claims, behind)
         name = None if match is None else match[0].name
-        if len(user) + len(client_id) <= _LONGEST_KEY:
-            if len(self._found) >= MAX_FOUND:
-                self._found = {}
-            self._found[key] = name
+        characters = len(user) + len(client_id)
+        if len(self._found) >= MAX_FOUND or self._characters + characters > MAX_FOUND_CHARACTERS:
+            self._found = {}
+            self._characters = 0
+        self._found[key] = name
+        self._characters += characters
         return name
 
     def match(self, user: str, client_id: str, ip: str, claims: Claims, behind: int = 0) -> tuple[Group, GroupRule] | None:
@@ -205,11 +208,6 @@ def passed_limit(lag: int, limits: tuple[int, ...], before: int) -> int:
     return passed
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # Clients choose their client-id. The expressions of `translate` need no backtracking, so that no name can cost much time.
-    return re.compile(translate(pattern.replace("[", "[[]")))
-
-
 def _address(ip: str) -> IPv4Address | IPv6Address | None:
     """A client's address. An IPv4 client of a dual-stack listener has a mapped address."""
     try:
@@ -225,9 +223,7 @@ def _pattern_covers(pattern: str | None, other: str | None) -> bool:
         return True
     if other is None:
         return False
-    # As in `_compiled`, no pattern can cost much time. A `?` covers every character but a wildcard for many.
-    expression = translate(_normal(pattern).replace("[", "[[]").replace("?", "[!*]"))
-    return re.match(expression, _normal(other)) is not None
+    return NamePattern(_normal(pattern), NO_STAR).matches(_normal(other))
 
 
 def _normal(pattern: str) -> str:

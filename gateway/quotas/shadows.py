@@ -213,6 +213,7 @@ class EngineWithShadows(QuotaEngine):
             settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_shadow_forgotten
         )
         super().__init__(settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
+        self.shadows.groups = self.groups  # so that a client's group is found once
 
     def acquire_path(
         self,
@@ -239,6 +240,7 @@ class EngineWithShadows(QuotaEngine):
         self.shadows.max_buckets = self.max_buckets
         self.shadows.apply(settings, now)
         super().apply(settings, now)
+        self.shadows.groups = self.groups
 
     def rows(self, now: float) -> Steps[list[UsageRow]]:
         return _both(super().rows(now), self.shadows.rows(now))

@@ -229,6 +229,14 @@ def test_shadow_limits_come_from_the_file_and_are_compared():
         assert new.changed("consumer_byte_rate", old) == set()
 
 
+def test_both_engines_find_the_group_of_a_client_once():
+    subject = engine(row("alice", shadow=50, real=100))
+    assert subject.shadows.groups is subject.groups
+    before = subject.groups
+    subject.apply(replace(subject.settings, groups=(Group("jobs", (GroupRule(client_id="job-*"),)),)), START)
+    assert before is not subject.groups is subject.shadows.groups
+
+
 def test_shadow_ceilings_are_not_divided():
     groups = (
         Group("all", (), shadow={"producer_byte_rate": 1_000.0}),
