@@ -21,8 +21,9 @@ from gateway.config.model import AdminConfig, ListenerConfig, UpstreamConfig
 from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
-from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.groups import Group
 from gateway.quotas.kinds import ROW_KINDS
+from gateway.quotas.rule_cover import RuleCover
 from gateway.quotas.schedule import When
 
 _NOT_YET = "is not supported by this version of Weir"
@@ -196,7 +197,7 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     rows = _rows(data, "groups")
     names: dict[tuple[str, When | None], int] = {}
     timed = {name for name in map(_name_of_timed, rows) if name is not None}
-    before: list[tuple[KeyPath, GroupRule]] = []
+    before: list[tuple[KeyPath, RuleCover]] = []
     count = 0
     groups: dict[int, Group] = {}
     for index, row in enumerate(rows):
@@ -217,9 +218,10 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
             if count > MAX_RULES:
                 yield problem(document, here, f"is beyond the {MAX_RULES} rules that all groups may have", "use wider patterns")
                 return
-            cover = next((other for other, earlier in before if earlier.covers(rule)), None)
+            compared = RuleCover(rule)
+            cover = next((other for other, earlier in before if earlier.covers(compared)), None)
             if group.name not in timed:
-                before.append((here, rule))
+                before.append((here, compared))
             if cover is not None:
                 message = f"can never match, because {key_path(cover)} stands before it and takes all of these clients"
                 remedy = "move the narrower rule up, or remove it"

@@ -4,14 +4,13 @@ A client belongs to the first group, in the file's order, that has a matching ru
 bucket beside its own.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
-from gateway.quotas.name_pattern import NO_STAR, NamePattern
+from gateway.quotas.name_pattern import NamePattern
 from gateway.quotas.schedule import When
 
 Network = IPv4Network | IPv6Network
@@ -39,8 +38,6 @@ DEFAULT_MAX_LAG: Final = 100_000
 
 ANY_LAG: Final = 2**63 - 1
 """The lag of a client to which every rule for consumers that catch up applies."""
-
-_WILDCARDS: Final = re.compile(r"[*?]+")
 
 
 def claims_of(payload: Mapping[str, object]) -> Claims:
@@ -78,16 +75,6 @@ class GroupRule:
         found += [f"claim {name}={text}" for name, text in sorted(self.claims)]
         found += [] if self.network is None else [f"ip={self.network}"]
         return ", ".join([*found, *([] if self.max_lag is None else [f"catch_up, max_lag_records={self.max_lag}"])])
-
-    def covers(self, other: "GroupRule") -> bool:
-        """True if it is certain that this rule matches every client that `other` matches."""
-        return (
-            _pattern_covers(self.user, other.user)
-            and _pattern_covers(self.client_id, other.client_id)
-            and self.claims <= other.claims
-            and _network_covers(self.network, other.network)
-            and (self.max_lag is None or (other.max_lag is not None and self.max_lag <= other.max_lag))
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,25 +202,3 @@ def _address(ip: str) -> IPv4Address | IPv6Address | None:
     except ValueError:
         return None
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
-
-
-def _pattern_covers(pattern: str | None, other: str | None) -> bool:
-    """True if `pattern` matches every name that `other` matches, as far as a look at the texts can tell."""
-    if pattern is None or not pattern.strip("*"):
-        return True
-    if other is None:
-        return False
-    return NamePattern(_normal(pattern), NO_STAR).matches(_normal(other))
-
-
-def _normal(pattern: str) -> str:
-    """The pattern with each run of wildcards in one spelling: first every `?`, then one `*` if there is any."""
-    return _WILDCARDS.sub(lambda run: "?" * run[0].count("?") + "*" * ("*" in run[0]), pattern)
-
-
-def _network_covers(network: Network | None, other: Network | None) -> bool:
-    if network is None:
-        return True
-    if isinstance(network, IPv4Network):
-        return isinstance(other, IPv4Network) and other.subnet_of(network)
-    return isinstance(other, IPv6Network) and other.subnet_of(network)

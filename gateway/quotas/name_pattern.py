@@ -15,7 +15,7 @@ NO_STAR: Final = "[^*]"
 class NamePattern:
     """`one` is the meaning of a `?`."""
 
-    __slots__ = ("_first", "_is_whole", "_last", "_shortest", "_within")
+    __slots__ = ("_first", "_is_whole", "_last", "_longest", "_shortest", "_within")
 
     def __init__(self, pattern: str, one: str = ANY_CHARACTER) -> None:
         first, *others = pattern.split("*")
@@ -24,6 +24,9 @@ class NamePattern:
         self._first = _Part(first, one) if first else None
         self._last = _Part(last, one) if last else None
         self._within = [_Part(text, one) for text in others if text]
+        # Most names lack the longest text, so one search is enough for them. With a single text, it is the search below.
+        texts = "?".join(others).split("?")
+        self._longest = max(texts, key=len) if len(texts) > 1 else ""
         self._shortest = len(pattern) - pattern.count("*")
 
     def matches(self, name: str) -> bool:
@@ -38,6 +41,8 @@ class NamePattern:
             end -= self._last.length
             if not self._last.is_at(name, end):
                 return False
+        if self._longest not in name:
+            return False
         for part in self._within:  # the earliest place leaves the most room for the parts behind it
             start = part.end_of_first(name, start, end)
             if start < 0:

@@ -11,6 +11,7 @@ from gateway.config.places import Places
 from gateway.config.reload import plan
 from gateway.config.summary import summary
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.rule_cover import RuleCover
 from tests.gateway.config.texts import MINIMAL, check_problem, entities, parsed, problems_of
 
 
@@ -301,6 +302,13 @@ def test_rules_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     check_problem(
         groups("{name: a, match: [{user: x}, {user: y}, {user: z}]}"), "quotas.groups[0].match[2]", "beyond the 2 rules"
     )
+
+
+def test_each_rule_is_compiled_once_for_all_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    monkeypatch.setattr(checks, "RuleCover", lambda rule: compiled.append(rule) or RuleCover(rule))
+    parsed(groups(*(f'{{name: g{number}, match: [{{client-id: "*team{number:02}*"}}]}}' for number in range(30))))
+    assert len(compiled) == 30
 
 
 def test_reload_lists_changed_groups() -> None:
