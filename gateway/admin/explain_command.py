@@ -5,12 +5,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from gateway.config.document import read_document
 from gateway.config.load import parse_config, read_config_text
+from gateway.quotas.addresses import address_of
 
 _ABOUT = """\
 Shows the quotas of one client. Each quota has the value that applies, its entity, and its place in the file. Overruled
@@ -91,6 +91,6 @@ def _claim(text: str) -> str:
 
 def _ip(text: str) -> str:
     try:
-        return str(ip_address(text))
+        return str(address_of(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not an IP address such as 10.0.0.7") from None

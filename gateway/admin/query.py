@@ -1,7 +1,8 @@
 """The query of an admin URL: the values of its parameters, and the refusal of invalid ones."""
 
 from collections.abc import Iterable, Sequence
-from ipaddress import ip_address
+
+from gateway.quotas.addresses import address_of
 
 
 class QueryError(Exception):
@@ -18,7 +19,7 @@ def check_names(names: Iterable[str], known: Sequence[str]) -> None:
 def read_address(name: str, text: str) -> str:
     """The address in the spelling that tables and configs show. Raises QueryError."""
     try:
-        return str(ip_address(text))
+        return str(address_of(text))
     except ValueError:
         raise QueryError(f"{name}: {text!r} is not an IP address: write one, such as 10.0.0.7") from None
 

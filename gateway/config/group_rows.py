@@ -1,7 +1,6 @@
 """The rows of `quotas.groups`: rules that put clients into a group, and the numbers of all members together."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_network
 from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -11,9 +10,10 @@ from gateway.config.request_rates import rates_key
 from gateway.config.section import Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
+from gateway.quotas.addresses import Network, network_of
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.group_tree import KindTree, lineage
-from gateway.quotas.groups import DEFAULT_MAX_LAG, Group, GroupRule, Network
+from gateway.quotas.groups import DEFAULT_MAX_LAG, Group, GroupRule
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.fetch import KIND as FETCH
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
@@ -40,10 +40,10 @@ def _network(value: object) -> Network:
     if not isinstance(value, str):
         raise invalid("is not a network", remedy)
     try:
-        network = ip_network(value, strict=False)
+        network, is_first = network_of(value)
     except ValueError:
         raise invalid("is not a network", remedy) from None
-    if "/" in value and str(network.network_address) != str(ip_network(value.partition("/")[0]).network_address):
+    if not is_first:
         raise invalid("has bits behind the length of its prefix", f'write "{network}" for the whole network')
     return network
 

@@ -1,12 +1,13 @@
 """`proxy_protocol` of a listener: balancers that pass on the addresses of clients."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from gateway.config.section import Section, described, invalid
+from gateway.quotas.addresses import network_of
 
 _BALANCERS = "write the balancers' addresses, such as trusted: [10.0.0.9, 10.0.1.0/28]"
 
@@ -15,13 +16,11 @@ def _network(value: object) -> IPv4Network | IPv6Network:
     if not isinstance(value, str):
         raise invalid("is not an address or a network", _BALANCERS)
     try:
-        return ip_network(value)
-    except ValueError:
-        pass
-    try:
-        network = ip_network(value, strict=False)
+        network, is_first = network_of(value)
     except ValueError:
         raise invalid("is not an address or a network", _BALANCERS) from None
+    if is_first:
+        return network
     address = value.partition("/")[0]
     raise invalid(
         f"is an address inside of a network: its last {network.max_prefixlen - network.prefixlen} bits are not zero",

@@ -7,10 +7,10 @@ mutations pass the active controller alone (KIP-599), so their rate stays the sa
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from math import isfinite
 from typing import Final
 
+from gateway.quotas.addresses import address_of
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName
 from gateway.quotas.kinds import BY_CONFIG_KEY
 
@@ -172,7 +172,7 @@ def _target(entity: Entity) -> ClientQuotaEntity | str:
     ip = names.get("ip")
     if isinstance(ip, str):
         try:
-            names["ip"] = str(ip_address(ip))
+            names["ip"] = str(address_of(ip))
         except ValueError:
             return "a config takes addresses and no host names: set the quota for the address"
     if not names or (ip is not None and len(names) > 1):

@@ -6,14 +6,13 @@ bucket beside its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
+from gateway.quotas.addresses import Network, address_of
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.name_pattern import NamePattern
 from gateway.quotas.schedule import When
-
-Network = IPv4Network | IPv6Network
 
 Claims = frozenset[tuple[str, str]]
 """The claims of a bearer token as pairs of name and text. A claim with a list of texts has a pair for each."""
@@ -196,9 +195,8 @@ def passed_limit(lag: int, limits: tuple[int, ...], before: int) -> int:
 
 
 def _address(ip: str) -> IPv4Address | IPv6Address | None:
-    """A client's address. An IPv4 client of a dual-stack listener has a mapped address."""
+    """A client's address. None if it is not known."""
     try:
-        address = ip_address(ip)
+        return address_of(ip)
     except ValueError:
         return None
-    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

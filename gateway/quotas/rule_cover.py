@@ -4,7 +4,8 @@ import re
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
-from gateway.quotas.groups import GroupRule, Network
+from gateway.quotas.addresses import Network
+from gateway.quotas.groups import GroupRule
 from gateway.quotas.name_pattern import NO_STAR, NamePattern
 
 _WILDCARDS: Final = re.compile(r"[*?]+")

@@ -1,7 +1,6 @@
 """`connections`, and what a listener may accept: bounds on connections and on how fast they come."""
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
 from typing import Annotated, Protocol
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
@@ -9,6 +8,7 @@ from pydantic_core import InitErrorDetails
 
 from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
+from gateway.quotas.addresses import address_of
 
 _MAX_INT64 = 2**63 - 1
 _Count = Annotated[int, Field(gt=0, le=_MAX_INT64)]
@@ -18,7 +18,7 @@ def ip_text(value: object) -> str:
     """An address as connections show it. Raises ValueError for anything else."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not text")  # noqa: TRY004 - what validators of sections raise
-    return str(ip_address(value))
+    return str(address_of(value))
 
 
 def _overrides(value: object) -> Mapping[str, int]:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Container, Iterator
 from hashlib import blake2b
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, SerializationInfo, 
 
 from gateway.config.section import Section, described, invalid
 from gateway.files.secret_file import UnusableSecretError, one_line_remedy, read_secret
+from gateway.quotas.addresses import address_of
 
 WITH_SECRETS: Final = "with_secrets"
 """The key of a serialization context that keeps secrets, for the supervisor's private file."""
@@ -62,7 +62,7 @@ def _ip(text: str) -> str:
     if text == _DEFAULT:
         return text
     try:
-        return str(ip_address(text))
+        return str(address_of(text))
     except ValueError:
         raise invalid("is not an IP address", f'write one, such as "10.0.0.1", or "{_DEFAULT}"') from None
 

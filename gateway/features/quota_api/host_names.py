@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections.abc import Iterable
-from ipaddress import ip_address
+
+from gateway.quotas.addresses import address_of
 
 LOOKUP_SECONDS = 5.0
 """The longest time for all names of one call."""
@@ -25,7 +26,7 @@ class HostNames:
         hosts: list[str] = []
         for name in names:
             try:
-                found[name] = str(ip_address(name.removeprefix("[").removesuffix("]")))
+                found[name] = str(address_of(name.removeprefix("[").removesuffix("]")))
             except ValueError:
                 hosts.append(name)
         # In random order, so that a slow name does not keep the names behind it from ever being looked up.
@@ -53,6 +54,6 @@ class HostNames:
 async def _lookup(name: str) -> str | None:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None)
-        return str(ip_address(found[0][4][0]))
+        return str(address_of(str(found[0][4][0])))
     except (OSError, ValueError):  # unknown host, or invalid name
         return None

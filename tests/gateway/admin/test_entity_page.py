@@ -132,8 +132,10 @@ async def test_explanation_finds_address_in_any_spelling() -> None:
 
     app = Application()
     app.router.add_get(EXPLAIN, explain_page(explain))
-    async with TestClient(TestServer(app)) as session, session.get(EXPLAIN, params={"ip": "2001:DB8:0::7"}) as answer:
-        assert await answer.json() == {"ip": "2001:db8::7"}
+    async with TestClient(TestServer(app)) as session:
+        for given, found in (("2001:DB8:0::7", "2001:db8::7"), ("::ffff:10.0.0.7", "10.0.0.7")):
+            async with session.get(EXPLAIN, params={"ip": given}) as answer:
+                assert await answer.json() == {"ip": found}
 
 
 async def test_request_without_a_name_is_refused(client: ClientSession) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import get_args
 
@@ -570,6 +571,23 @@ def test_aliases_and_merge_keys_work() -> None:
 def test_same_port_on_two_addresses_is_allowed() -> None:
     text = listeners("{name: a, host: 127.0.0.1, bootstrap_port: 100}", "{name: b, host: 127.0.0.2, bootstrap_port: 100}")
     assert len(parsed(text).listeners) == 2
+
+
+def test_mapped_addresses_are_those_of_ipv4() -> None:
+    config = parsed(
+        listeners('{bootstrap_port: 100, proxy_protocol: {mode: required, trusted: ["::ffff:10.0.0.0/104"]}}')
+        + 'connections: {max_per_ip_overrides: {"::ffff:10.0.0.1": 5}}\n'
+        "quotas:\n"
+        '  entities: [{ip: "::ffff:10.0.0.1", connection_creation_rate: 5}]\n'
+        '  groups: [{name: g, match: [{ip: "::ffff:10.0.0.0/104"}], request_rate: 5}]\n'
+        'notify: {targets: [{name: a, url: "https://example.com", entities: [{ip: "::ffff:10.0.0.1"}]}]}\n'
+    )
+    assert config.connections.max_per_ip_overrides == {"10.0.0.1": 5}
+    assert config.quotas.entities[0].entity == ClientQuotaEntity(ip="10.0.0.1")
+    assert config.quotas.groups[0].rules[0].network == ip_network("10.0.0.0/8")
+    assert config.listeners[0].proxy_protocol.trusted == (ip_network("10.0.0.0/8"),)
+    assert config.notify is not None
+    assert config.notify.targets[0].entities[0].ip == "10.0.0.1"
 
 
 @given(st.text(max_size=200))

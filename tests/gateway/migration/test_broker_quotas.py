@@ -89,7 +89,10 @@ def test_a_client_named_default_is_shown_in_quotes() -> None:
     assert entity_text(entity_of({"user": None, "client-id": "<default>"})) == 'user=<default>, client-id="<default>"'
 
 
-@pytest.mark.parametrize(("ip", "target"), [("10.1.2.3", "10.1.2.3"), ("0:0:0:0:0:0:0:1", "::1"), (None, DEFAULT)])
+@pytest.mark.parametrize(
+    ("ip", "target"),
+    [("10.1.2.3", "10.1.2.3"), ("0:0:0:0:0:0:0:1", "::1"), ("::ffff:10.1.2.3", "10.1.2.3"), (None, DEFAULT)],
+)
 def test_addresses_have_their_usual_spelling(ip, target) -> None:
     (quota,) = translated({entity_of({"ip": ip}): {"connection_creation_rate": 1.0}}, 1).moved
     assert quota.target == ClientQuotaEntity(ip=target)

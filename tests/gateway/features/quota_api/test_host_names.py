@@ -31,8 +31,9 @@ class Dns:
 
 async def test_addresses_need_no_lookup(monkeypatch):
     monkeypatch.setattr(host_names, "_lookup", None)
-    assert await HostNames().addresses(["10.0.0.7", "[::1]", "::0001"]) == {
+    assert await HostNames().addresses(["10.0.0.7", "[::1]", "::0001", "::ffff:10.0.0.7"]) == {
         "10.0.0.7": "10.0.0.7",
+        "::ffff:10.0.0.7": "10.0.0.7",
         "[::1]": "::1",
         "::0001": "::1",
     }
