@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from collections.abc import Iterable
 
 from gateway.quotas.addresses import address_of
@@ -54,6 +55,7 @@ class HostNames:
 async def _lookup(name: str) -> str | None:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None)
-        return str(address_of(str(found[0][4][0])))
+        *_, first = min(found, key=lambda each: each[0] != socket.AF_INET)  # IPv4 if there is one, as Java
+        return str(address_of(str(first[0])))
     except (OSError, ValueError):  # unknown host, or invalid name
         return None

@@ -1,6 +1,7 @@
 """Host names in entities of type `ip`: at most one lookup at a time, and slow name servers hold up little."""
 
 import asyncio
+from socket import AF_INET, AF_INET6, SOCK_STREAM
 
 import pytest
 
@@ -61,6 +62,27 @@ async def test_slow_lookup_is_never_doubled(monkeypatch):
     monkeypatch.setattr(host_names, "LOOKUP_SECONDS", 60.0)
     assert await found.addresses(["slow"]) == {"slow": "10.0.0.1"}
     assert dns.most == 1
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["2001:db8::7", "10.0.0.8", "10.0.0.7"], "10.0.0.8"),
+        (["10.0.0.7", "2001:db8::7"], "10.0.0.7"),
+        (["2001:db8::8", "2001:db8::7"], "2001:db8::8"),
+    ],
+)
+async def test_name_with_both_families_has_its_first_ipv4_address(monkeypatch, addresses, expected):
+    """Java's `InetAddress.getByName`, which brokers use, prefers IPv4. RFC 6724 sorts IPv6 first."""
+
+    async def resolve(name, port):
+        return [
+            (AF_INET6, SOCK_STREAM, 6, "", (ip, 0, 0, 0)) if ":" in ip else (AF_INET, SOCK_STREAM, 6, "", (ip, 0))
+            for ip in addresses
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    assert await HostNames().addresses(["dual.example.com"]) == {"dual.example.com": expected}
 
 
 @pytest.mark.parametrize("name", ["nowhere.invalid", "not a host", "a\0b", "", "x" * 5_000])
