@@ -111,7 +111,8 @@ class _Claim:
 
     def collides(self, other: "_Claim") -> bool:
         one, two = self.host.replace("localhost", "127.0.0.1"), other.host.replace("localhost", "127.0.0.1")
-        same_host = one == two or is_wildcard(one) or is_wildcard(two)
+        # Weir's IPv6 sockets take no IPv4 connections, and a listener binds the IPv4 address of a name.
+        same_host = one == two or ((is_wildcard(one) or is_wildcard(two)) and (":" in one) == (":" in two))
         return same_host and self.first <= other.last and other.first <= self.last
 
 
@@ -160,9 +161,9 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
 
 def _is_own(host: str, listener: ListenerConfig) -> bool:
     """True if the host leads to the listener. A wildcard listener takes connections to the machine's loopback address."""
-    host = host.replace("localhost", "127.0.0.1")
     own = listener.host.replace("localhost", "127.0.0.1")
-    same_family = own != "0.0.0.0" or ":" not in host  # noqa: S104 - it is compared
+    same_family = (":" in own) == (":" in host) or host == "localhost"  # localhost has an address of each family
+    host = host.replace("localhost", "127.0.0.1")
     return host in {own, listener.advertised_host} or (is_wildcard(own) and is_loopback(host) and same_family)
 
 

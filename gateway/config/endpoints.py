@@ -2,13 +2,13 @@
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.section import invalid
+from gateway.quotas.addresses import address_of
 
 MAX_PORT: Final = 65_535
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
@@ -47,7 +47,7 @@ def is_wildcard(host: str) -> bool:
 
 def _host(text: str) -> str:
     try:
-        return str(ip_address(text.removeprefix("[").removesuffix("]")))
+        return str(address_of(text.removeprefix("[").removesuffix("]")))
     except ValueError:
         if not _HOST.fullmatch(text) or len(text) > 253 or text.replace(".", "").isdigit():
             raise invalid("is not a host name or address", "give one alone, without a port or a scheme") from None
@@ -117,12 +117,9 @@ def _port_range(value: object) -> PortRange:
 def is_loopback(host: str) -> bool:
     """True if other machines can't reach a server that binds `host`. Names other than localhost count as reachable."""
     try:
-        address = ip_address(host)
+        return address_of(host).is_loopback
     except ValueError:
         return host == "localhost"
-    if isinstance(address, IPv6Address) and address.ipv4_mapped:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
 
 
 Host = Annotated[str, AfterValidator(_host)]

@@ -28,8 +28,11 @@ RANGE = (
 )
 
 
-def test_broker_of_the_other_address_family_is_no_loop() -> None:
-    assert parsed(RANGE.format("0.0.0.0", "[::1]:9092")).upstream.bootstrap_servers == (ServerAddress("::1", 9092),)
+@pytest.mark.parametrize(
+    ("own", "broker"), [("0.0.0.0", ServerAddress("::1", 9092)), ("'::'", ServerAddress("127.0.0.1", 9092))]
+)
+def test_broker_of_the_other_address_family_is_no_loop(own: str, broker: ServerAddress) -> None:
+    assert parsed(RANGE.format(own, broker)).upstream.bootstrap_servers == (broker,)
 
 
 def test_only_upstream_and_listeners_have_no_default() -> None:
@@ -244,6 +247,8 @@ BAD = [
     (RANGE.format("127.0.0.1", "127.0.0.1:9100"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     (RANGE.format("0.0.0.0", "localhost:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     (RANGE.format("0.0.0.0", "127.0.0.2:9149"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
+    (RANGE.format("0.0.0.0", "[::ffff:127.0.0.1]:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of", "name a Kafka"),
+    (RANGE.format("'::'", "localhost:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     (RANGE.format("'::'", "[::1]:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     # listeners
     (listeners(), "listeners", "is empty", "bootstrap_port: 29092"),
@@ -295,6 +300,14 @@ BAD = [
         listeners("{name: a, host: 0.0.0.0, advertised_host: a, bootstrap_port: 9644}"),
         "admin.port",
         "takes port 9644, which listeners[0].bootstrap_port takes too",
+        "a port of its own",
+    ),
+    (
+        listeners(
+            '{name: a, host: "::", advertised_host: a, bootstrap_port: 7}', '{name: b, host: "::1", bootstrap_port: 107}'
+        ),
+        "listeners[1].bootstrap_port",
+        "takes port 107, which listeners[0].broker_ports takes too",
         "a port of its own",
     ),
     (
@@ -571,6 +584,13 @@ def test_aliases_and_merge_keys_work() -> None:
 def test_same_port_on_two_addresses_is_allowed() -> None:
     text = listeners("{name: a, host: 127.0.0.1, bootstrap_port: 100}", "{name: b, host: 127.0.0.2, bootstrap_port: 100}")
     assert len(parsed(text).listeners) == 2
+
+
+@pytest.mark.parametrize(("host", "other"), [("0.0.0.0", "::"), ("0.0.0.0", "::1"), ("::", "127.0.0.1"), ("::", "localhost")])
+def test_listeners_of_both_address_families_share_a_port(host: str, other: str) -> None:
+    more = "advertised_host: weir.example.com, bootstrap_port: 100"
+    text = listeners(*(f'{{name: {name}, host: "{each}", {more}}}' for name, each in (("a", host), ("b", other))))
+    assert [listener.bootstrap_port for listener in parsed(text).listeners] == [100, 100]
 
 
 def test_mapped_addresses_are_those_of_ipv4() -> None:

@@ -161,3 +161,24 @@ listeners: [{{name: clients, host: 127.0.0.1, bootstrap_port: {first - 1}, broke
         accepted, _ = bound.accept()
         with accepted:
             assert accepted.getsockopt(level, option) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_wildcards_of_both_families_share_a_port(first: int) -> None:
+    row = f"advertised_host: weir.example.com, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}"
+    config = parse_config(
+        f"""
+upstream: {{bootstrap_servers: ["kafka:9092"]}}
+listeners: [{{name: a, host: 0.0.0.0, {row}}}, {{name: b, host: "::", {row}}}]
+""",
+        source="weir.yaml",
+    )
+    four, six = (bind_bootstrap_port(listener, reuse_port=False) for listener in config.listeners)
+    with four, six:
+        for ip in ("127.0.0.1", "::1"):
+            with socket.create_connection((ip, first - 1), timeout=10) as client:
+                accepting = six if ":" in ip else four
+                accepting.settimeout(10)
+                accepted, peer = accepting.accept()
+                accepted.close()
+                assert peer == client.getsockname()
