@@ -1,5 +1,6 @@
 """`until` and `schedule` of rows: the meaning of the keys, the lines of `weir check`, and the refusal of bad values."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -144,6 +145,13 @@ def test_check_says_which_rows_count() -> None:
         "quotas.entities[3] (user=bob, line 8): does not count any more",
     ]
     (_, second, _) = timed_lines(parsed(ROWS).quotas.places, datetime(2026, 11, 23, 22, tzinfo=UTC))
+    assert second.endswith("does not count now, because an earlier row counts")
+
+
+def test_equal_row_does_not_count_beside_the_first() -> None:
+    row = parsed(ROWS).quotas.entities[1]
+    first, second = timed_lines([("rows", [row, replace(row)])], NOVEMBER)
+    assert first.endswith("counts now until 2026-12-01T06:00Z")
     assert second.endswith("does not count now, because an earlier row counts")
 
 
