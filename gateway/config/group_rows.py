@@ -13,7 +13,7 @@ from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.addresses import Network, network_of
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.group_tree import KindTree, lineage
-from gateway.quotas.groups import DEFAULT_MAX_LAG, Group, GroupRule
+from gateway.quotas.groups import CLAIMS_OF_ONE_TOKEN, DEFAULT_MAX_LAG, Group, GroupRule
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.fetch import KIND as FETCH
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
@@ -55,6 +55,14 @@ def _given(value: object) -> object:
     return value
 
 
+def _kept(claims: dict[str, str]) -> dict[str, str]:
+    for name in sorted(CLAIMS_OF_ONE_TOKEN & claims.keys()):
+        raise invalid(
+            f"has {name}, which differs in each token, so no rule can match it", "use a claim of the client, such as sub or azp"
+        )
+    return claims
+
+
 def _true(value: bool) -> bool:
     if not value:
         raise invalid("is false, and rules without it apply at any lag", "remove it, or write catch_up: true")
@@ -70,7 +78,7 @@ class MatchRow(Section):
 
     user: _Pattern = described("Pattern of users: `*` is any text, `?` one character.", None)
     client_id: _Pattern = described("Pattern of client-ids, such as `job-*`.", None, alias="client-id")
-    claim: Annotated[dict[_Text, _Text] | None, BeforeValidator(_given)] = described(
+    claim: Annotated[Annotated[dict[_Text, _Text], AfterValidator(_kept)] | None, BeforeValidator(_given)] = described(
         "Claims of the OAUTHBEARER token, by name. A claim with a list applies if one of its elements is equal.", None
     )
     ip: Annotated[Any, BeforeValidator(_given), PlainValidator(_network, json_schema_input_type=str)] = described(

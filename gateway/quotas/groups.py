@@ -29,7 +29,7 @@ MAX_FOUND: Final = 10_000
 MAX_FOUND_CHARACTERS: Final = 512 * MAX_FOUND
 """The maximum number of characters in the names of these clients."""
 
-_OF_ONE_TOKEN: Final = frozenset({"jti", "nonce"})
+CLAIMS_OF_ONE_TOKEN: Final = frozenset({"jti", "nonce"})
 """Claims that no two tokens have alike. No rule could use them, so no connection keeps them."""
 
 DEFAULT_MAX_LAG: Final = 100_000
@@ -43,7 +43,7 @@ def claims_of(payload: Mapping[str, object]) -> Claims:
     """The claims of a token's payload that have a text, or a list with texts."""
     found: set[tuple[str, str]] = set()
     for name, value in payload.items():
-        if len(name) > MAX_CLAIM_CHARACTERS or name in _OF_ONE_TOKEN:
+        if len(name) > MAX_CLAIM_CHARACTERS or name in CLAIMS_OF_ONE_TOKEN:
             continue
         for text in value if isinstance(value, list) else (value,):
             if len(found) >= MAX_CLAIMS:

@@ -15,8 +15,21 @@ _USER = "User:"
 def _principal(text: str) -> str:
     if text == BROKER_ACLS:
         raise invalid("is not a principal, but stands for the list", f"write quota_admins: {BROKER_ACLS}, without a list")
-    if not text.startswith(_USER) or text == _USER:
-        raise invalid("is not a principal", f'write it as Kafka does: "{_USER}{text.removeprefix(_USER) or "admin"}"')
+    kind, colon, name = text.partition(":")
+    if colon and kind.isalpha() and kind.lower() != "user":
+        raise invalid(
+            f"is a principal of the type {kind}, and Weir knows users only", f'list each user, such as "{_USER}admin"'
+        )
+    name = (name if colon and kind.lower() == "user" else text).strip()
+    if not text.startswith(_USER) or not name:
+        raise invalid("is not a principal", f'write it as Kafka does: "{_USER}{name or "admin"}"')
+    if name == "*":
+        raise invalid(
+            "has a wildcard, and only whole names match",
+            f"list each user, or write quota_admins: {BROKER_ACLS}, so that ACLs decide",
+        )
+    if text != _USER + name:
+        raise invalid("has a space before or after the name, and no user matches it", f'write "{_USER}{name}"')
     return text
 
 

@@ -143,8 +143,8 @@ def test_usage_file_lies_beside_the_state_file_or_at_its_path(tmp_path: Path) ->
 
 def test_quota_admins_are_principals() -> None:
     assert parsed(MINIMAL).quota_admins == ()
-    config = parsed(MINIMAL + 'quota_admins: ["User:admin", "User:CN=ops,O=Example"]\n')
-    assert config.quota_admins == ("User:admin", "User:CN=ops,O=Example")
+    config = parsed(MINIMAL + 'quota_admins: ["User:admin", "User:CN=*.example.com,O=Big Example"]\n')
+    assert config.quota_admins == ("User:admin", "User:CN=*.example.com,O=Big Example")
 
 
 def test_broker_acls_stand_for_the_list_of_admins() -> None:
@@ -168,6 +168,13 @@ def aliases(levels, collection):
 BAD = [
     (MINIMAL + "quota_admins: [admin]\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
     (MINIMAL + "quota_admins: ['User:']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
+    (MINIMAL + "quota_admins: ['user:a']\n", "quota_admins[0]", "is not a principal", '"User:a"'),
+    (MINIMAL + "quota_admins: ['CN=a:b']\n", "quota_admins[0]", "is not a principal", '"User:CN=a:b"'),
+    (MINIMAL + "quota_admins: ['User: ']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
+    (MINIMAL + "quota_admins: ['User: a']\n", "quota_admins[0]", "has a space before or after the name", 'write "User:a"'),
+    (MINIMAL + "quota_admins: ['User:a ']\n", "quota_admins[0]", "has a space before or after the name", 'write "User:a"'),
+    (MINIMAL + "quota_admins: ['User:*']\n", "quota_admins[0]", "has a wildcard", "quota_admins: broker_acls"),
+    (MINIMAL + "quota_admins: ['Group:x']\n", "quota_admins[0]", "the type Group", 'list each user, such as "User:admin"'),
     (
         MINIMAL + "quota_admins: User:a\n",
         "quota_admins",

@@ -147,6 +147,8 @@ def test_principal_in_place_of_a_user_gets_a_warning() -> None:
         (["{name: a, match: [{claim: groups}]}"], "[0].match[0].claim", ["must be a section"]),
         (["{name: a, match: [{claim: {}}]}"], "[0].match[0].claim", ["is empty"]),
         (["{name: a, match: [{claim: {groups: 7}}]}"], "[0].match[0].claim.groups", ["put it in quotes"]),
+        (["{name: a, match: [{claim: {jti: x}}]}"], "[0].match[0].claim", ["has jti", '{"jti": "x"}, line 5', "such as sub"]),
+        (["{name: a, match: [{claim: {sub: a, nonce: x}}]}"], "[0].match[0].claim", ["has nonce", "no rule can match"]),
         (["{name: a, match: [{user: x}, {user: x}]}"], "[0].match[1]", ["quotas.groups[0].match[0] stands before it"]),
         (
             ['{name: a, match: [{user: "*"}]}', "{name: b, match: [{client-id: y}]}"],
