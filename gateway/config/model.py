@@ -278,18 +278,30 @@ class WeirConfig(Section):
             )
         elif self.sharing is None and "sharing" in self.model_fields_set:
             found.append("sharing: is empty, so no other gateway shares these quotas — write {} for its defaults, or remove it")
-        sasl = self.upstream.sasl
-        if sasl is not None and sasl.mechanism in SENT_AS_IT_IS and self.upstream.tls is None:
-            found.append(
-                f"upstream.sasl.mechanism: {sasl.mechanism} sends the secret in plain text, and without upstream.tls the"
-                " network can read it — add upstream.tls, or use SCRAM-SHA-512"
-            )
+        found += self._readable_secrets()
         if not is_loopback(self.admin.host):
             found.append(
                 f"admin.host: {self.admin.host} is reachable from other machines, and the admin server has no "
                 "password — bind 127.0.0.1, or restrict access with a firewall or NetworkPolicy"
             )
         return found
+
+    def _readable_secrets(self) -> Iterator[str]:
+        """Logins without TLS, of Weir and of clients. The brokers' mechanism is known by Weir's own login alone."""
+        sasl = self.upstream.sasl
+        if sasl is None or sasl.mechanism not in SENT_AS_IT_IS:
+            return
+        if self.upstream.tls is None:
+            yield (
+                f"upstream.sasl.mechanism: {sasl.mechanism} sends the secret in plain text, and without upstream.tls the"
+                " network can read it — add upstream.tls, or use SCRAM-SHA-512"
+            )
+        for index, listener in enumerate(self.listeners):
+            if listener.tls is None and not is_loopback(listener.host):
+                yield (
+                    f"listeners[{index}].tls: is missing, and the network can read the secrets of clients with"
+                    f" {sasl.mechanism}, Weir's own mechanism — add tls, or let clients use SCRAM-SHA-512"
+                )
 
     def _sections_that_may_be_off(self) -> Iterator[tuple[str, str, Section, str]]:
         """(path of the parent, key, the parent, effect and remedy of an empty section)"""

@@ -81,6 +81,25 @@ def test_secret_on_a_readable_connection_warns(sasl: str, tls: str, warned: bool
     assert any("sends the secret in plain text" in line for line in parsed(text).warnings()) is warned
 
 
+@pytest.mark.parametrize(
+    ("sasl", "row", "warned"),
+    [
+        (TOKEN, "host: 0.0.0.0", True),
+        (TOKEN, "host: kafka.example.com", True),
+        (TOKEN, "host: 127.0.0.1", False),
+        (TOKEN, "host: localhost", False),
+        (TOKEN, "host: 0.0.0.0, tls: {cert: c, key: k}", False),
+        (SCRAM, "host: 0.0.0.0", False),
+    ],
+)
+def test_secrets_of_clients_on_a_readable_listener_warn(sasl: str, row: str, warned: bool) -> None:
+    servers = f'upstream: {{bootstrap_servers: ["kafka:9092"], tls: {{}}, sasl: {sasl}}}\n'
+    more = f"advertised_host: weir.example.com, bootstrap_port: 29092, {row}"
+    text = servers + f"listeners: [{{name: a, {more}}}]\n"
+    found = [line for line in parsed(text).warnings() if "secrets of clients" in line]
+    assert [line.partition(": ")[0] for line in found] == (["listeners[0].tls"] if warned else [])
+
+
 def test_missing_secret_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weir.yaml").write_text(upstream(SCRAM))
     with pytest.raises(ConfigError) as caught:
