@@ -16,13 +16,15 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from gateway import clock
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NO_QUOTA_ADMIN
+from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NO_QUOTA_ADMIN, NONE
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
 from gateway.migration import MigrationError
 from gateway.migration.access import Access
 from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text, printable
+from gateway.quotas.entity import GROUP
+from protocol.bodies.client_quotas import MATCH_EXACT
 
 APPLIED_SECONDS = 30.0
 """The time that each broker has to apply an alteration of the controller."""
@@ -32,6 +34,9 @@ MAX_CHANGES = 2_000
 
 _LOOK_SECONDS = 0.1
 _NEWEST = 1
+_UNSUPPORTED_VERSION = 35
+_BROKERS_CODES = frozenset({INVALID_REQUEST, _UNSUPPORTED_VERSION})
+"""A broker's answers to a key and to a type of entities that only Weir knows."""
 
 Changes = Mapping[Entity, Mapping[str, float | None]]
 """Quotas to set by entity and key, or to remove if the value is None."""
@@ -91,14 +96,7 @@ class BrokerAdmin:
 
     async def describe(self, address: Address | None = None) -> BrokerQuotas:
         """All quotas of users, client-ids and addresses, from any broker or the one with this address."""
-        request = BrokerRequest(
-            DescribeClientQuotasRequest,
-            {"components": [], "strict": False},
-            _reader(DescribeClientQuotasResponse),
-            oldest=0,
-            newest=_NEWEST,
-        )
-        answer = await self._ask(request, address)
+        answer = await self._description([], address)
         self._check(answer.error_code, answer.error_message, "DescribeConfigs")
         with _readable("DescribeClientQuotas"):
             return {
@@ -121,14 +119,23 @@ class BrokerAdmin:
             await self.wait_until_applied(cluster, part)
 
     async def refuse_gateway(self) -> None:
-        """Raises GatewayAddressError if the address is Weir's: only Weir accepts the key `request_rate`."""
-        try:
-            await self._alter({(("user", None),): {"request_rate": 1.0}}, validate_only=True)
-        except GatewayAddressError:
-            raise
-        except MigrationError:
-            return
-        raise GatewayAddressError
+        """Raises GatewayAddressError if the address is Weir's: only Weir accepts the key `request_rate`.
+
+        A user may lack the right to alter, and a gateway with `quota_admins: broker_acls` passes the brokers' refusal on. Then
+        a description decides, because only Weir describes groups. It needs no right that `describe` does not need.
+        """
+        results = await self._alter_results({(("user", None),): {"request_rate": 1.0}}, validate_only=True)
+        with _readable("AlterClientQuotas"):
+            ((code, _, message),) = results
+        if code == CLUSTER_AUTHORIZATION_FAILED and NO_QUOTA_ADMIN not in (message or ""):
+            component = DescribeClientQuotasRequest.ComponentData
+            groups = component(version=_NEWEST, entity_type=GROUP, match_type=MATCH_EXACT, match="any")
+            answer = await self._description([groups])
+            code, message = answer.error_code, answer.error_message
+        if code == NONE:
+            raise GatewayAddressError
+        if code not in _BROKERS_CODES:
+            self._check(code, message, "DescribeConfigs")
 
     async def ask_every_broker(self, cluster: Cluster) -> None:
         """Raises MigrationError if a live broker does not answer. An alteration could not be checked there."""
@@ -138,7 +145,23 @@ class BrokerAdmin:
             except MigrationError as error:
                 raise MigrationError(f"broker {node_id}: {error}, or run the command where all brokers answer") from None
 
+    async def _description(self, components: list[Message], address: Address | None = None) -> Answer:
+        """The answer to DescribeClientQuotas, perhaps with an error code."""
+        request = BrokerRequest(
+            DescribeClientQuotasRequest,
+            {"components": components, "strict": False},
+            _reader(DescribeClientQuotasResponse),
+            oldest=0,
+            newest=_NEWEST,
+        )
+        return await self._ask(request, address)
+
     async def _alter(self, changes: Changes, *, validate_only: bool) -> None:
+        for code, entity, message in await self._alter_results(changes, validate_only=validate_only):
+            self._check(code, f"{entity_text(entity)}: {message}", "AlterConfigs")
+
+    async def _alter_results(self, changes: Changes, *, validate_only: bool) -> list[tuple[int, Entity, str | None]]:
+        """The error code and the message of each entity."""
         entry_of = AlterClientQuotasRequest.EntryData
         entries = [
             entry_of(
@@ -160,7 +183,7 @@ class BrokerAdmin:
         )
         answer = await self._ask(request)
         with _readable("AlterClientQuotas"):
-            results = [
+            return [
                 (
                     entry.error_code,
                     entity_of({part.entity_type: part.entity_name for part in entry.entity}),
@@ -168,8 +191,6 @@ class BrokerAdmin:
                 )
                 for entry in answer.entries
             ]
-        for code, entity, message in results:
-            self._check(code, f"{entity_text(entity)}: {message}", "AlterConfigs")
 
     async def wait_until_applied(self, cluster: Cluster, changes: Changes) -> None:
         """Wait until each live broker describes the changes, because a broker learns of them from the controller's log."""

@@ -101,6 +101,7 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
         check_not_gateway(config, list(cluster.brokers.values()))
+        await admin.refuse_gateway()
         quotas = await admin.describe()
         await admin.ask_every_broker(cluster)
     count = len(cluster.brokers) if options.brokers is None else options.brokers
@@ -157,6 +158,7 @@ async def _validate(access: Access, plan: _Plan) -> None:
 
 async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
     async with BrokerAdmin(access) as admin:
+        await admin.refuse_gateway()
         again = translated(await admin.describe(), plan.translation.brokers)
         if again.moved != plan.translation.moved:
             raise MigrationError("the brokers' quotas have changed since they were listed above — run the command again")

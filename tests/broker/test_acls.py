@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaAdminClient
 
+from gateway.__main__ import main
 from loadtest.testkit.fleet import AUTHORIZER
 from loadtest.testkit.kafka import KafkaCluster
 from loadtest.testkit.kafka.sasl import java_properties, librdkafka_properties, sasl_listener, scram_arguments
@@ -247,6 +248,22 @@ def test_answers_equal_those_of_broker(cluster: KafkaCluster, gateway: Weir, use
         for components in filters if user == "nobody" else filters[:-1]:
             values = {"components": components, "strict": False}
             assert through.ask(DESCRIBE, version, values) == direct.ask(DESCRIBE, version, values)
+
+
+@pytest.mark.parametrize("user", ["reader", "admin"])
+def test_import_reads_brokers_and_refuses_gateway(
+    cluster: KafkaCluster, gateway: Weir, user: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader may not alter, so only a description tells the two apart."""
+    login, config = tmp_path / "client.properties", tmp_path / "weir.yaml"
+    properties = java_properties("SCRAM-SHA-512", user, PASSWORDS[user])
+    login.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    config.write_text('{upstream: {bootstrap_servers: ["127.0.0.1:9"]}, listeners: [{bootstrap_port: 1024}]}')
+    arguments = ["quotas", "import", "--config", str(config), "--command-config", str(login), "--bootstrap-server"]
+    assert main([*arguments, cluster.bootstrap_servers_of("SASL")]) == 0
+    assert "quotas:" in capsys.readouterr().out
+    assert main([*arguments, gateway.bootstrap_servers]) == 1
+    assert capsys.readouterr().err.startswith("the address is that of a Weir gateway")
 
 
 def test_right_counts_from_grant_to_revocation(cluster: KafkaCluster, gateway: Weir) -> None:

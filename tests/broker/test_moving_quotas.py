@@ -232,6 +232,14 @@ def test_twenty_quotas_move_to_weir_and_back(
             assert (code, out) == (1, "")
             assert why.startswith("the address is that of a Weir gateway")
 
+            # A gateway of another config file: the address alone does not tell.
+            elsewhere = tmp_path / "elsewhere.yaml"
+            elsewhere.write_text(yaml.safe_dump(gateway.config | {"listeners": [{"bootstrap_port": 1024}]}))
+            through = ["--config", str(elsewhere), "--bootstrap-server", gateway.bootstrap_servers]
+            code, out, why = run(capsys, "lift", *through, "--restore-file", str(tmp_path / "other.json"), "--yes")
+            assert (code, out) == (1, "")
+            assert why.startswith("the address is that of a Weir gateway")
+
             code, out, why = run(capsys, "restore", str(saved), "--dry-run")
             assert (code, why) == (0, "")
             assert kafka_configs(tool, kafka3.bootstrap_servers) == after
