@@ -16,7 +16,7 @@ from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
 from gateway.config.endpoints import Server
 from gateway.config.model import ListenerConfig, WeirConfig
-from gateway.migration import MigrationError
+from gateway.migration import MigrationError, UsageError
 from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.proxy.tls.contexts import client_context
 from protocol.errors import ProtocolError
@@ -64,13 +64,13 @@ class Access:
 
 
 def addresses(text: str) -> tuple[Address, ...]:
-    """The addresses in `--bootstrap-server`: `host:port`, several with commas. Raises MigrationError."""
+    """The addresses in `--bootstrap-server`: `host:port`, several with commas. Raises UsageError."""
     found = []
     for part in text.split(","):
         try:
             server = TypeAdapter(Server).validate_python(part.strip())
         except ValidationError:
-            raise MigrationError(
+            raise UsageError(
                 f'--bootstrap-server: {part.strip()!r} is not an address — write "host:port" of a broker, several with commas'
             ) from None
         found.append((server.host, server.port))

@@ -95,7 +95,7 @@ def add_init(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--advertised-host", metavar="HOST",
         help="this host's name for clients; the listener then binds all addresses (default: only clients on this host)",
     )  # fmt: skip
-    init.set_defaults(run=_run(_init))
+    init.set_defaults(run=_run(_init), parser=init)
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", url: Callable[[str], str]) -> None:
@@ -144,9 +144,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     for command in (lift, restore):
         command.add_argument("--dry-run", action="store_true", help="show the changes, and make none")
     read.add_argument("--dry-run", action="store_true", help="allowed for symmetry: import never changes anything")
-    read.set_defaults(run=_run(_import))
-    lift.set_defaults(run=_run(_lift))
-    restore.set_defaults(run=_run(_restore))
+    read.set_defaults(run=_run(_import), parser=read)
+    lift.set_defaults(run=_run(_lift), parser=lift)
+    restore.set_defaults(run=_run(_restore), parser=restore)
 
 
 def _properties_help() -> str:
@@ -168,16 +168,20 @@ def _count(text: str) -> int:
 
 
 def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The command, with a MigrationError as one line on stderr and exit code 1."""
+    """The command, with a MigrationError as one line on stderr and exit code 1, or 2 for a wrong option."""
 
     def run(options: argparse.Namespace) -> int:
-        from gateway.migration import MigrationError
+        from gateway.migration import MigrationError, UsageError
 
         try:
             return command(options)
+        except UsageError as error:
+            options.parser.error(str(error))
         except MigrationError as error:
             print(error, file=sys.stderr)
-            return 1
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+        return 1
 
     return run
 

@@ -1,6 +1,5 @@
 """The text of a first weir.yaml for a running cluster: the settings that it needs, and examples of the others as comments."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +46,13 @@ class ChosenPorts:
     bootstrap: int
     brokers: int
     admin: int
+
+
+def listener_host(advertised_host: str | None) -> str:
+    """The address that the listener binds: only clients on this host can reach it without an advertised host."""
+    if advertised_host is None:
+        return "127.0.0.1"
+    return "::" if ":" in advertised_host else "0.0.0.0"  # noqa: S104
 
 
 def first_config(
@@ -107,10 +113,11 @@ def _upstream(
 
 
 def _listeners(found: FoundCluster, properties: ClientProperties, ports: ChosenPorts, advertised_host: str | None) -> list[str]:
-    host = "127.0.0.1" if advertised_host is None else advertised_host
+    host = listener_host(advertised_host)
+    clients = ServerAddress(advertised_host or host, ports.bootstrap)
     first, last = ports.bootstrap + 1, ports.bootstrap + ports.brokers
     lines = [
-        f"# Clients connect to {host}:{ports.bootstrap}. Each broker has one of the ports {first} to {last}.",
+        f"# Clients connect to {clients}. Each broker has one of the ports {first} to {last}.",
         "listeners:",
         "  - name: clients",
         f"    bootstrap_port: {ports.bootstrap}",
@@ -120,7 +127,7 @@ def _listeners(found: FoundCluster, properties: ClientProperties, ports: ChosenP
     if advertised_host is None:
         lines += ["    # For clients on other hosts:", "    # host: 0.0.0.0", "    # advertised_host: weir.example.com"]
     else:
-        lines += ["    host: 0.0.0.0", f"    advertised_host: {_text(advertised_host)}"]
+        lines += [f"    host: {_text(host)}", f"    advertised_host: {_text(advertised_host)}"]
     if found.mechanisms:
         lines.append(
             f"    # Clients authenticate with the brokers through Weir ({', '.join(found.mechanisms)}); nothing to set."
@@ -145,12 +152,12 @@ def _quotas(found: FoundCluster, name: str) -> list[str]:
         "# No client is limited yet.",
         *own,
         "quotas:",
-        "  entities: []  # rows replace the [], such as:",
-        '  #  - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}',
-        "  #  - {client-id: etl, producer_byte_rate: 10485760}",
+        "  # entities:",
+        '  #   - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}',
+        "  #   - {client-id: etl, producer_byte_rate: 10485760}",
         "",
         f"  # {_words('quotas.enforce')}",
-        "  # enforce: false",
+        "  enforce: true",
         "",
         f"  # {_words('quotas.volumes')}",
         f"  # {EXAMPLES['quotas.volumes']}",
@@ -161,5 +168,11 @@ def _quotas(found: FoundCluster, name: str) -> list[str]:
 
 
 def _text(value: str) -> str:
-    """YAML's double-quoted style. For printable text it equals JSON's."""
-    return json.dumps(value)
+    """YAML's double-quoted style on one line. Characters that can't be printed are escaped."""
+    return '"' + "".join(_escaped(char) for char in value) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    return char if char.isprintable() else f"\\U{ord(char):08X}"

@@ -10,13 +10,15 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.cluster.discovery import sasl_mechanisms
-from gateway.config.endpoints import AdvertisedHost
-from gateway.config.load import load_config
-from gateway.migration import MigrationError
+from gateway.config.endpoints import AdvertisedHost, ServerAddress
+from gateway.config.load import parse_config
+from gateway.config.model import WeirConfig
+from gateway.config.problems import ConfigError
+from gateway.migration import MigrationError, UsageError
 from gateway.migration.access import Access, addresses, by_properties, reason_of
 from gateway.migration.broker_admin import BrokerAdmin, NotAllowedError
 from gateway.migration.client_properties import ClientProperties, read_properties
-from gateway.migration.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config
+from gateway.migration.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config, listener_host
 from protocol.errors import ProtocolError
 
 _BOOTSTRAP_PORTS = (29092, 39092, 19092, 49092)
@@ -34,41 +36,64 @@ class InitOptions:
 
 
 async def init(options: InitOptions) -> None:
-    """Write the file and print the next steps. Raises MigrationError before anything is written."""
+    """Write the file and print the next steps. Raises MigrationError before anything is written, or if a write fails."""
     out = options.out
+    if not str(out).isprintable():
+        raise UsageError(f"--out: {str(out)!r} has characters that can't be printed — name another file")
     bootstrap = addresses(options.bootstrap_server)
     access = by_properties(bootstrap, options.command_config)
     properties = ClientProperties("") if options.command_config is None else read_properties(options.command_config)
-    password_file = None if properties.sasl is None else out.with_suffix(".password")
-    _check_new(out, password_file)
+    _check_new(out)
+    password_file = None
+    if properties.sasl is not None:
+        password_file = _password_file(out, properties.sasl.password)
+        _check_new(password_file)
     advertised_host = None if options.advertised_host is None else _host(options.advertised_host)
     found, unreachable = await _ask(access)
     taken = {port for _, port in (*bootstrap, *found.brokers.values())}
-    ports = choose_ports(found.brokers, "127.0.0.1" if advertised_host is None else "0.0.0.0", taken)  # noqa: S104
+    ports = choose_ports(found.brokers, listener_host(advertised_host), taken)
     text = first_config(found, bootstrap, properties, ports, advertised_host, password_file, str(out))
+    config = _valid(text, out)
     if password_file is not None and properties.sasl is not None:
         _write(password_file, properties.sasl.password + "\n", 0o600)
     _write(out, text, 0o644)
-    config = load_config(out)
     print(f"{out}: written for {found}")
     if password_file is not None:
         print(f"{password_file}: written, with the password of {options.command_config}; only you may read it")
     for line in unreachable:
         print(f"warning: {line}", file=sys.stderr)
     listener = config.listeners[0]
-    print(f"clients connect to {listener.advertised_host}:{listener.bootstrap_port}")
+    print(f"clients connect to {ServerAddress(listener.advertised_host, listener.bootstrap_port)}")
     if found.quotas:
         print(f"the brokers have quotas of their own: weir quotas import --config {out}")
     print(f"next: add rows to quotas.entities, then: weir check --config {out} && weir serve --config {out}")
 
 
-def _check_new(out: Path, password_file: Path | None) -> None:
-    """Raises MigrationError if one of the files exists, or can't be made. Creates nothing."""
+def _password_file(out: Path, password: str) -> Path:
+    """The file beside `out` for the password. Raises MigrationError if Weir could not read the password back."""
+    file = out.with_suffix(".password")
+    if file == out:
+        raise MigrationError(f"{out}: is the name of the file for the password — name a file with another ending with --out")
+    if "\n" in password or "\r" in password:
+        raise MigrationError("--command-config: the password has several lines, and Weir reads one — give the user another")
+    return file
+
+
+def _valid(text: str, out: Path) -> WeirConfig:
+    """Raises MigrationError if Weir would refuse the text."""
+    try:
+        return parse_config(text, source=str(out))
+    except ConfigError as error:
+        problems = "; ".join(map(str, error.problems))
+        raise MigrationError(f"{out}: not written, because Weir would refuse the file: {problems}") from None
+
+
+def _check_new(out: Path) -> None:
+    """Raises MigrationError if the file exists, or can't be made. Creates nothing."""
     if out.is_dir():
         raise MigrationError(f"{out}: is a folder — name the new file in it with --out")
-    for file in (out, password_file):
-        if file is not None and (file.is_symlink() or file.exists()):
-            raise MigrationError(f"{file}: exists, and init overwrites no file — remove it, or name another file with --out")
+    if out.is_symlink() or out.exists():
+        raise MigrationError(f"{out}: exists, and init overwrites no file — remove it, or name another file with --out")
     if not out.parent.is_dir():
         raise MigrationError(f"{out}: the folder {out.parent} does not exist — create it, or name another file with --out")
     if not os.access(out.parent, os.W_OK | os.X_OK):
@@ -81,9 +106,7 @@ def _host(text: str) -> str:
     except ValidationError as error:
         (details,) = error.errors(include_url=False)
         reason: str = details["ctx"]["message"]
-        raise MigrationError(
-            f"--advertised-host: {text!r} {reason} — write one that clients can reach, without a port"
-        ) from None
+        raise UsageError(f"--advertised-host: {text!r} {reason} — write one that clients can reach, without a port") from None
 
 
 async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
@@ -130,7 +153,7 @@ def choose_ports(broker_ids: Iterable[int], host: str, taken: Collection[int]) -
 
 
 def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -1,5 +1,7 @@
 """The three commands with wrong inputs: each error has the value, the reason and the remedy, and no traceback."""
 
+import asyncio
+import signal
 import socket
 from contextlib import nullcontext
 from pathlib import Path
@@ -50,6 +52,26 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
+def usage(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The error message of a command that is used in a wrong way."""
+    with pytest.raises(SystemExit) as error:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert (error.value.code, out) == (2, "")
+    return err
+
+
+def login_file(folder: Path, user: str = "weir", password: str = "x") -> Path:
+    """A properties file with SASL."""
+    path = folder / "weir.properties"
+    login = f'required username="{user}" password="{password}";'.replace("\\", "\\\\")
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule {login}\n"
+    )
+    return path
+
+
 @pytest.mark.parametrize("command", ["import", "lift"])
 @pytest.mark.parametrize("named", [True, False])
 def test_unreachable_broker_is_named(config: Path, nobody: str, command: str, named: bool, capsys) -> None:
@@ -96,12 +118,7 @@ class Refusing(BrokerAdmin):
 async def test_refusal_names_the_user_or_the_gateway(
     message: str | None, error: type[MigrationError], words: str, tmp_path: Path
 ) -> None:
-    properties = tmp_path / "weir.properties"
-    login = 'required username="weir" password="x";'
-    properties.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f"sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule {login}\n"
-    )
+    properties = login_file(tmp_path)
     access = by_properties((("127.0.0.1", 9),), properties)
     assert access.arguments == f" --command-config {properties}"
     async with Refusing(access) as admin:
@@ -135,21 +152,82 @@ def test_a_server_that_is_no_broker_is_named(config: Path, monkeypatch: pytest.M
         (["--out", "{folder}/link"], "{folder}/link: exists, and init overwrites no file — remove it"),
         (["--out", "{folder}"], "{folder}: is a folder — name the new file in it with --out"),
         (["--out", "{folder}/none/weir.yaml"], "{folder}/none/weir.yaml: the folder {folder}/none does not exist — create it"),
-        (["--advertised-host", "a b"], "--advertised-host: 'a b' is not a host name or address — write one that clients can"),
-        (["--advertised-host", "weir:9092"], "--advertised-host: 'weir:9092' is not a host name or address — write one"),
-        (["--advertised-host", "0.0.0.0"], "--advertised-host: '0.0.0.0' is a wildcard address, and no client can connect"),
+        (["--out", "."], ".: is a folder — name the new file in it with --out"),
+        (["--out", ""], ".: is a folder — name the new file in it with --out"),
     ],
 )
+@pytest.mark.parametrize("sasl", [False, True])
 def test_init_checks_its_options_before_it_connects(
-    config: Path, nobody: str, arguments: list[str], message: str, monkeypatch, capsys
+    config: Path, nobody: str, arguments: list[str], message: str, sasl: bool, monkeypatch, capsys
 ) -> None:
     empty = config.parent / "empty"
     empty.mkdir()
     monkeypatch.chdir(empty)
     (config.parent / "link").symlink_to("nowhere")
     given = [text.format(folder=config.parent) for text in arguments]
+    if sasl:
+        given += ["--command-config", str(login_file(config.parent))]
     assert main(["init", "--bootstrap-server", nobody, *given]) == 1
     assert capsys.readouterr().err.startswith(message.format(folder=config.parent))
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "message"),
+    [
+        ("weir.password", "x", "weir.password: is the name of the file for the password — name a file with another ending"),
+        ("weir.yaml", r"x\ny", "--command-config: the password has several lines, and Weir reads one — "),
+    ],
+)
+def test_init_needs_a_file_for_the_password(
+    tmp_path: Path, nobody: str, name: str, password: str, message: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = login_file(tmp_path, password=password)
+    assert main(["init", "--bootstrap-server", nobody, "--command-config", str(settings), "--out", name]) == 1
+    assert capsys.readouterr().err.startswith(message)
+    assert list(tmp_path.iterdir()) == [settings]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["init", "--bootstrap-server", "127.0.0.1"], "--bootstrap-server: '127.0.0.1' is not an address — write"),
+        (["init", "--bootstrap-server", "b:1", "--advertised-host", "a b"], "'a b' is not a host name or address — write one"),
+        (["init", "--bootstrap-server", "b:1", "--advertised-host", "weir:9092"], "'weir:9092' is not a host name or address"),
+        (["init", "--bootstrap-server", "b:1", "--advertised-host", "0.0.0.0"], "'0.0.0.0' is a wildcard address, and no"),
+        (["init", "--bootstrap-server", "b:1", "--out", "a\nb"], "--out: 'a\\nb' has characters that can't be printed — name"),
+        (["quotas", "import", "--config", "{config}", "--bootstrap-server", "b"], "--bootstrap-server: 'b' is not an address"),
+        (["quotas", "lift", "--config", "{config}", "--bootstrap-server", "b"], "--bootstrap-server: 'b' is not an address"),
+        (["quotas", "restore", "{restore}", "--bootstrap-server", "b"], "--bootstrap-server: 'b' is not an address"),
+    ],
+)
+def test_wrong_option_is_wrong_usage(config: Path, nobody: str, arguments: list[str], message: str, capsys) -> None:
+    restore = config.with_name("restore.json")
+    restore.write_text(RESTORE % nobody)
+    assert usage(capsys, *(text.format(config=config, restore=restore) for text in arguments)).count(message) == 1
+
+
+@pytest.mark.parametrize("command", ["_init", "_import", "_lift", "_restore"])
+def test_interrupted_command_is_not_done(
+    config: Path, nobody: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C at any moment."""
+    restore = config.with_name("restore.json")
+    restore.write_text(RESTORE % nobody)
+    monkeypatch.setattr(BrokerAdmin, "cluster", interrupt)
+    arguments = {
+        "_init": ["init", "--bootstrap-server", nobody, "--out", str(config.with_name("new.yaml"))],
+        "_import": ["quotas", "import", "--config", str(config)],
+        "_lift": ["quotas", "lift", "--config", str(config), "--restore-file", str(config.with_name("lifted.json"))],
+        "_restore": ["quotas", "restore", str(restore)],
+    }
+    assert main(arguments[command]) == 1
+    assert capsys.readouterr().err.startswith("interrupted")
+
+
+async def interrupt(_: BrokerAdmin) -> None:
+    signal.raise_signal(signal.SIGINT)
+    await asyncio.sleep(60)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +245,8 @@ def test_lift_checks_its_restore_file_before_it_connects(config: Path, file: str
 
 @pytest.mark.parametrize("text", ["broker1", "broker1:port", "http://broker1:9092", "broker1:9092,", ""])
 def test_wrong_addresses_are_named(config: Path, text: str, capsys) -> None:
-    found = failure(capsys, "import", "--config", str(config), "--bootstrap-server", text)
-    assert found.startswith("--bootstrap-server: ")
+    found = usage(capsys, "quotas", "import", "--config", str(config), "--bootstrap-server", text)
+    assert "error: --bootstrap-server: " in found
     assert 'is not an address — write "host:port" of a broker' in found
 
 

@@ -63,6 +63,23 @@ def test_file_with_an_advertised_host_binds_all_addresses() -> None:
     assert (listener.host, listener.advertised_host) == ("0.0.0.0", "weir.example.com")
 
 
+def test_ipv6_clients_can_connect() -> None:
+    written = text(host="2001:db8::5")
+    (listener,) = parse_config(written, source="weir.yaml").listeners
+    assert (listener.host, listener.advertised_host) == ("::", "2001:db8::5")
+    assert "# Clients connect to [2001:db8::5]:29092. " in written
+
+
+@pytest.mark.parametrize("name", ["zo\u00eb", "\U0001f600", "a\x7fb", "a\u2028b", "\x85", "\u00a0", "\ufeff"])
+def test_any_user_name_is_written(name: str) -> None:
+    properties = ClientProperties("", None, SaslLogin("PLAIN", name, "hidden"))
+    written = text(properties, password_file=Path("weir.password"))
+    sasl = parse_config(written, source="weir.yaml").upstream.sasl
+    assert sasl is not None
+    assert sasl.username == name
+    assert (name in written) == name.isprintable()
+
+
 @pytest.mark.parametrize(
     ("quotas", "words"),
     [(None, "may not read"), (0, "no quotas of their own"), (1, "quotas for 1 entity,"), (20, "quotas for 20 entities,")],
@@ -85,8 +102,10 @@ def test_example_is_valid_without_its_comment_sign(key: str) -> None:
 
 
 def test_examples_of_quotas_are_valid() -> None:
-    rows = "\n".join(re.findall(r"  #  (- \{.*\})", text()))
-    config = parse_config(text().replace("entities: []", f"entities: {yaml.safe_load(rows)}"), source="weir.yaml")
+    """The user removes the comment signs, and nothing else."""
+    uncommented, count = re.subn(r"(?m)^  # (entities:|  - \{.*\})$", r"  \1", text())
+    assert count == 3
+    config = parse_config(uncommented, source="weir.yaml")
     assert [str(row) for row in config.quotas.entities] == ["user=<default>", "client-id=etl"]
 
 

@@ -1,4 +1,4 @@
-"""The commands tell a broker from a Weir gateway by the answers to requests that change nothing."""
+"""Commands recognise a gateway by its answers to requests that change nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,57 +11,20 @@ from gateway.migration import MigrationError
 from gateway.migration.access import by_properties
 from gateway.migration.broker_admin import BrokerAdmin, GatewayAddressError, NotAllowedError
 from protocol.api_keys import ApiKey
-from tests.hostile.stub_broker import HOST, NODE_ID, Request, StubBroker
+from tests.gateway.migration.stub_cluster import ACCEPTED, INVALID_KEY, StubCluster
+from tests.hostile.stub_broker import HOST
 
 CONFIG = """\
 upstream: {{bootstrap_servers: ["{servers}"]}}
 listeners: [{{bootstrap_port: 1024}}]
 quotas: {{entities: [{{user: alice, producer_byte_rate: 1000}}]}}
 """
-ACCEPTED = (0, None)
-INVALID_KEY = (42, "Invalid configuration key request_rate")
 NO_ALTER_CONFIGS = (31, "Cluster authorization failed.")
-ALICE = {"entity": [{"entity_type": "user", "entity_name": "alice"}], "values": [{"key": "producer_byte_rate", "value": 1e3}]}
-
-
-class Cluster(StubBroker):
-    """Answers like a broker or a gateway. `removed` counts alterations that are not only validated."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.known_key: tuple[int, str | None] = INVALID_KEY
-        self.known_key_after_check: tuple[int, str | None] | None = None
-        self.groups = 35
-        self.removed = 0
-        self.answers |= {
-            ApiKey.METADATA: self._metadata,
-            ApiKey.DESCRIBE_CLIENT_QUOTAS: self._describe,
-            ApiKey.ALTER_CLIENT_QUOTAS: self._alter,
-        }
-
-    def _metadata(self, request: Request) -> bytes:
-        broker = {"node_id": NODE_ID, "host": HOST, "port": self.port}
-        return request.answer(brokers=[broker], cluster_id="4L6g", controller_id=NODE_ID, topics=[])
-
-    def _describe(self, request: Request) -> bytes:
-        if request.decode().components:
-            return request.answer(error_code=self.groups, error_message=None, entries=None if self.groups else [])
-        return request.answer(error_code=0, error_message=None, entries=[] if self.removed else [ALICE])
-
-    def _alter(self, request: Request) -> bytes:
-        asked = request.decode()
-        self.removed += not asked.validate_only
-        keys = {each.key for entry in asked.entries for each in entry.ops}
-        code, message = self.known_key if keys == {"request_rate"} else ACCEPTED
-        if keys != {"request_rate"}:
-            self.known_key = self.known_key_after_check or self.known_key
-        entity = [{"entity_type": "user", "entity_name": None if keys == {"request_rate"} else "alice"}]
-        return request.answer(entries=[{"error_code": code, "error_message": message, "entity": entity}])
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as running:
+def cluster() -> Iterator[StubCluster]:
+    with StubCluster() as running:
         yield running
 
 
@@ -79,7 +42,7 @@ def cluster() -> Iterator[Cluster]:
     ids=["admin", "no admin", "broker_acls", "reader at broker", "no reader", "broker", "unclear"],
 )
 async def test_only_brokers_answer_passes(
-    cluster: Cluster, known_key: tuple[int, str | None], groups: int, error: type[MigrationError] | None
+    cluster: StubCluster, known_key: tuple[int, str | None], groups: int, error: type[MigrationError] | None
 ) -> None:
     cluster.known_key, cluster.groups = known_key, groups
     async with BrokerAdmin(by_properties(((HOST, cluster.port),), None)) as admin:
@@ -91,33 +54,33 @@ async def test_only_brokers_answer_passes(
         assert type(found.value) is error
 
 
-async def test_lost_broker_is_no_broker(cluster: Cluster) -> None:
+async def test_lost_broker_is_no_broker(cluster: StubCluster) -> None:
     cluster.answers[ApiKey.ALTER_CLIENT_QUOTAS] = lambda _: False
     async with BrokerAdmin(by_properties(((HOST, cluster.port),), None)) as admin:
         with pytest.raises(MigrationError, match="closed without an answer"):
             await admin.refuse_gateway()
 
 
-def lift(cluster: Cluster, folder: Path) -> int:
+def lift(cluster: StubCluster, folder: Path) -> int:
     config = folder / "weir.yaml"
     config.write_text(CONFIG.format(servers=cluster.bootstrap_servers))
     return main(["quotas", "lift", "--config", str(config), "--restore-file", str(folder / "restore.json"), "--yes"])
 
 
-def test_lift_at_broker_removes_its_quotas(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lift_at_broker_removes_its_quotas(cluster: StubCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lift(cluster, tmp_path) == 0
     assert cluster.removed == 1
     assert "lifted 1 quotas" in capsys.readouterr().out
 
 
-def test_lift_refuses_gateway_before_a_change(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lift_refuses_gateway_before_a_change(cluster: StubCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.known_key = ACCEPTED
     assert lift(cluster, tmp_path) == 1
     assert capsys.readouterr().err.startswith("the address is that of a Weir gateway, which answers with its own quotas — ")
     assert (cluster.removed, (tmp_path / "restore.json").exists()) == (0, False)
 
 
-def test_lift_asks_again_before_it_removes(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lift_asks_again_before_it_removes(cluster: StubCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Behind a balancer, the address may be another process after the confirmation."""
     cluster.known_key_after_check = ACCEPTED
     assert lift(cluster, tmp_path) == 1

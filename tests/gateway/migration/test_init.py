@@ -1,0 +1,43 @@
+"""`weir init` at a stub broker. tests/broker has the way from a real broker to a running gateway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.__main__ import main
+from gateway.config.load import load_config
+from tests.gateway.migration.stub_cluster import ACCEPTED, StubCluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubCluster]:
+    """The current directory is empty."""
+    monkeypatch.chdir(tmp_path)
+    with StubCluster() as running:
+        yield running
+
+
+def init(cluster: StubCluster, *arguments: str) -> int:
+    return main(["init", "--bootstrap-server", cluster.bootstrap_servers, *arguments])
+
+
+def test_ipv6_address_has_brackets(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(cluster, "--advertised-host", "2001:db8::5") == 0
+    (listener,) = load_config(Path("weir.yaml")).listeners
+    assert listener.host == "::"
+    assert f"clients connect to [2001:db8::5]:{listener.bootstrap_port}\n" in capsys.readouterr().out
+
+
+def test_invalid_text_is_not_written(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.cluster_id = "4L6g\nquotas: ["
+    assert init(cluster) == 1
+    assert capsys.readouterr().err.startswith("weir.yaml: not written, because Weir would refuse the file: (file)")
+    assert list(Path().iterdir()) == []
+
+
+def test_gateway_is_refused(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.known_key = ACCEPTED
+    assert init(cluster) == 1
+    assert capsys.readouterr().err.startswith("the address is that of a Weir gateway")
+    assert list(Path().iterdir()) == []
