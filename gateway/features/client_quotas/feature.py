@@ -84,6 +84,7 @@ class ClientQuotas(Feature[QuotasConfig]):
         if ended or begun:
             self._put(self._section, now)
             lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
+            lines += overruled(before.rows, effective.rows, self._engine.settings.dynamic)
             _log.info("other quotas count now: %s", "; ".join(lines), extra={"changes": lines})
             self._outlet.file_changed(before.rows, effective.rows, source="schedule")
         for row in self._section.rows:

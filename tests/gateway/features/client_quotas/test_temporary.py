@@ -1,16 +1,20 @@
 """Temporary rows in a gateway: the wall clock puts them into effect, with events, and clients keep their debts."""
 
 import asyncio
+import logging
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
+
+import pytest
 
 from gateway.background import BackgroundTasks
 from gateway.events import GrantExpired, QuotaChanged
 from gateway.features.client_quotas.feature import ClientQuotas, quota_settings
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
-from gateway.quotas.entity import EntityQuota
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from tests.gateway.config.texts import MINIMAL, entities, parsed
 
 END = datetime(2026, 12, 1, 6, tzinfo=UTC)
@@ -70,6 +74,18 @@ def test_schedule_begins_and_ends() -> None:
     assert gateway.limit("bob") is None
     gateway.at(END + timedelta(hours=2))
     assert gateway.limit("bob") == 5e6
+
+
+def test_log_names_grant_without_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """A value that was set through the API overrules the row of the schedule as well."""
+    gateway = Gateway(*ROWS, now=END - timedelta(hours=1))
+    api = {ClientQuotaEntity("alice"): {"producer_byte_rate": 1_000.0}}
+    gateway.engine.apply(replace(gateway.engine.settings, dynamic=api), 0.0)
+    with caplog.at_level(logging.INFO, "weir.quotas"):
+        gateway.at(END)
+    assert gateway.limit() == 1_000.0
+    (line,) = caplog.messages
+    assert "user=alice: producer_byte_rate stays 1000, because this value was set through the API" in line
 
 
 def test_clock_that_jumps_back_renews_a_grant_without_expiry() -> None:
