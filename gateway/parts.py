@@ -107,6 +107,7 @@ class InstalledFeatures:
             alterations,
             outlet,
             writes_copy=worker is None or worker.number == 0,  # all workers have one file
+            groups=lambda: {group.name for group in self._config.quotas.groups},
             on_quotas=self.topics.override,
             applied=reconsider,
         )

@@ -1,7 +1,7 @@
 """Connects the quota API to the engine, the store of its quotas, and the readiness of the gateway."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue, QuotaAdmins
@@ -38,19 +38,20 @@ class QuotaApi(Feature[QuotaAdmins]):
         outlet: Outlet,
         *,
         writes_copy: bool,
+        groups: Callable[[], Container[str | None]],
         on_quotas: Callable[[DynamicQuotas], None],
         applied: Callable[[], None],
     ) -> None:
         """`topic` is None if only the file keeps the quotas. `writes_copy`: this process writes the copy of the topic.
 
-        `on_quotas` and `applied` are passed to `QuotaAdmin`.
+        `groups`, `on_quotas` and `applied` are passed to `QuotaAdmin`.
         """
         self._topic = None if topic is None else QuotaTopic(topic, connect, file, queue.follow, writes_copy=writes_copy)
         self._waiting_since: float | None = None
         self._task: BackgroundTask | None = None
         self._queue = queue
         self._descriptions = DescribeQueue()
-        self.admin = QuotaAdmin(engine, self._topic or file, queue, outlet, on_quotas=on_quotas, applied=applied)
+        self.admin = QuotaAdmin(engine, self._topic or file, queue, outlet, groups=groups, on_quotas=on_quotas, applied=applied)
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
         return handler_factories(self._queue, self.admin.describe, self._descriptions.add)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -41,14 +41,19 @@ class QuotaAdmin:
         queue: AlterQueue,
         outlet: Outlet,
         *,
+        groups: Callable[[], Container[str | None]] = lambda: (),
         on_quotas: Callable[[DynamicQuotas], None] = lambda _: None,
         applied: Callable[[], None] = lambda: None,
     ) -> None:
-        """After a change, all quotas of the API go to `on_quotas` and then to the engine. Then `applied` is called."""
+        """`groups` returns the names of all groups of the config file, also of those outside of their schedule.
+
+        After a change, all quotas of the API go to `on_quotas` and then to the engine. Then `applied` is called.
+        """
         self._engine = engine
         self._store = store
         self._queue = queue
         self._outlet = outlet
+        self._groups = groups
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
@@ -149,8 +154,7 @@ class QuotaAdmin:
         for task in tasks:
             task.before = quotas
             if task.rules is None:
-                groups = {group.name for group in self._engine.settings.groups}
-                wanted = alteration(task.request.entries, self._addresses.__contains__, groups)
+                wanted = alteration(task.request.entries, self._addresses.__contains__, self._groups())
             else:
                 wanted = task.rules.alteration(task.request)
             found.append((task, wanted))

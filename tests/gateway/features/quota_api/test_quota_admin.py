@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from unittest.mock import ANY
 
 import pytest
@@ -65,7 +66,11 @@ class World:
         self.applied = 0
         self.events = []
         self.changed = asyncio.Event()
-        self.admin = QuotaAdmin(self.engine, store, self.queue, Outlet("", [self]), on_quotas=self._take, applied=self._applied)
+        self.groups = set()
+        self.admin = QuotaAdmin(
+            self.engine, store, self.queue, Outlet("", [self]),
+            groups=lambda: self.groups, on_quotas=self._take, applied=self._applied,
+        )  # fmt: skip
 
     def notify(self, event):
         self.events.append((event.quota, event.kind, event.old_limit, event.new_limit, event.source, event.principal))
@@ -127,6 +132,7 @@ async def test_change_is_saved_and_applied_before_answer(world):
 async def test_group_of_the_file_is_set_and_restored(world):
     jobs = Group("jobs", (GroupRule(client_id="job-*"),), {KEY: 1_000.0})
     world.engine.apply(QuotaSettings((jobs.quota,), groups=(jobs,)), 0.0)
+    world.groups = {"jobs"}
     _, bucket = world.engine.acquire_path("produce", "alice", "job-1", 0.0)
     assert await world.alter(setting("jobs", 50.0, kind="group")) == (ANY, [(0, None)])
     assert bucket.resolution.limit == 50.0
@@ -135,6 +141,15 @@ async def test_group_of_the_file_is_set_and_restored(world):
     assert (code, text) == (42, "There is no group job in quotas.groups of Weir's config file: add it there first.")
     await world.alter(setting("jobs", None, kind="group"))
     assert bucket.resolution.limit == 1_000.0
+
+
+async def test_group_outside_of_its_schedule_takes_quotas(world):
+    night = Group("night", (GroupRule(client_id="n-*"),), {KEY: 1_000.0})
+    world.groups = {"night"}  # the engine has only the groups that count now
+    assert await world.alter(setting("night", 50.0, kind="group")) == (ANY, [(0, None)])
+    world.engine.apply(replace(world.engine.settings, quotas=(night.quota,), groups=(night,)), 0.0)
+    _, bucket = world.engine.acquire_path("produce", "alice", "n-1", 0.0)
+    assert bucket.resolution.limit == 50.0
 
 
 async def set_thresholds(world, validate_only=False, **changes):

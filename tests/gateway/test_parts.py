@@ -1,0 +1,40 @@
+"""The parts of a gateway know the same config, also after a reload."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.features.quota_api.feature import QuotaApi
+from gateway.parts import InstalledFeatures, SharedParts
+from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
+from tests.gateway.config.texts import MINIMAL, parsed
+
+ROW = '{{name: {name}, match: [{{client-id: "{name}-*"}}], producer_byte_rate: 1000, until: 2020-01-01T00:00Z}}'
+
+
+async def test_quota_api_takes_groups_that_do_not_count_now(tmp_path: Path) -> None:
+    first, second = (
+        parsed(MINIMAL + f"quotas: {{groups: [{ROW.format(name=name)}]}}\n").model_copy(update={"quota_admins": ("User:root",)})
+        for name in ("night", "day")
+    )
+    path = tmp_path / "weir.yaml"
+    features = InstalledFeatures(SharedParts(path, first, None), path, first, None)
+    (api,) = (feature for feature in features if isinstance(feature, QuotaApi))
+    running = asyncio.create_task(api.admin.run())
+
+    async def code(group: str) -> int:
+        done = asyncio.Event()
+        entry = AlterEntry((EntityPart("group", group),), (Op("producer_byte_rate", 1e3),))
+        request = AlterRequest((entry,), validate_only=True)
+        task = api._queue.alter(request, "root", done.set)
+        await done.wait()
+        assert task.alteration is not None
+        (result,) = task.alteration.results.values()
+        return result.error_code
+
+    assert [await code("night"), await code("day")] == [0, 42]
+    features.apply(second)
+    assert [await code("night"), await code("day")] == [42, 0]
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
