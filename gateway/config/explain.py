@@ -34,6 +34,12 @@ SECRETIVE = frozenset({("upstream", "sasl"), ("notify", "targets")})
 SECRET = frozenset({("notify",), ("notify", "targets"), ("notify", "targets", "url")})
 """Keys whose values are or contain secrets: no message shows their texts, lists and sections."""
 
+_HINTS: Mapping[tuple[str, ...], str] = {
+    ("quotas", "entities", "group"): "write a row of quotas.groups with name and match instead",
+    ("quotas", "groups", "group"): "write name",
+}
+"""The remedies for unknown keys of which another section has the same name with another meaning."""
+
 _HIDDEN = "hidden"
 
 _WANTED = {
@@ -154,6 +160,8 @@ def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
             return f"is not {place}", f"did you mean {same}?"
     if found := foreign_name(key, parent[0] if parent else ""):
         return f"is not {place} but {found[0]}", found[1]
+    if section in _HINTS:
+        return f"is not {place}", _HINTS[section]
     if meant := nearest(key, known):
         return f"is not {place}", f"did you mean {meant}?"
     homes = [_shown_path(other) for other in SECTIONS if folded(key) in map(folded, known_keys(other))]

@@ -330,6 +330,18 @@ BAD = [
     (MINIMAL + "quotas: {scope: 3}\n", "quotas.scope", "is not a choice", "'cluster' or 'broker'"),
     (MINIMAL + "quotas: {scope: }\n", "quotas.scope", "is empty", "to get its default"),
     (MINIMAL + "scope: broker\n", "scope", "is not a key of the file", "it belongs under quotas"),
+    (
+        entities("{group: jobs, producer_byte_rate: 1000}"),
+        "quotas.entities[0].group",
+        "is not a key of quotas.entities",
+        "write a row of quotas.groups with name and match instead",
+    ),
+    (
+        MINIMAL + "quotas: {groups: [{name: a, group: jobs, match: [{user: a}]}]}\n",
+        "quotas.groups[0].group",
+        "is not a key of quotas.groups",
+        "write name",
+    ),
     (MINIMAL + "quotas: {window: {samples: 1}}\n", "quotas.window.samples", "must be at least 2", "at least 2"),
     (MINIMAL + "quotas: {window: {seconds: 0}}\n", "quotas.window.seconds", "must be at least 1", "at least 1"),
     (MINIMAL + "quotas: {window: 11}\n", "quotas.window", "must be a section with keys", "indented"),
