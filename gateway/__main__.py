@@ -329,7 +329,7 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--config", type=Path, help=argparse.SUPPRESS)
     quotas.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)
     quotas.set_defaults(run=_quotas, parser=quotas)
-    of_quotas = quotas.add_subparsers(title="commands", metavar="COMMAND")
+    of_quotas = quotas.add_subparsers(title="commands", metavar="[COMMAND]")
     migration.add_commands(of_quotas, _url)
     forgive = of_quotas.add_parser(
         "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout

@@ -317,6 +317,13 @@ def test_bad_option_is_refused_before_any_connection(arguments: str, message: st
     assert message in capsys.readouterr().err
 
 
+def test_command_below_quotas_is_optional(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["quotas", "--help"])
+    usage = capsys.readouterr().out.partition("\n\n")[0]
+    assert usage.endswith(" [COMMAND] ...")
+
+
 def test_forgive_without_a_client_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["quotas", "forgive", "--kind", "produce"])
