@@ -204,7 +204,7 @@ def _forgive() -> dict[str, Any]:
                 "description": "OK",
                 "content": {JSON: {"schema": answers.fields({"cleared": answers.rows(answers.reference("ClearedDebt"))})}},
             },
-            "400": {"description": "The body is wrong; the text says how."},
+            "400": {"description": "The body is wrong, or there is no such group; the text says how."},
             "403": {"description": "The request is from another host."},
             "413": {"description": "The body is too large."},
             "415": {"description": "The content type is not application/json."},

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.admin.http import Page
 from gateway.config.endpoints import is_loopback
+from gateway.config.model import WeirConfig
 from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
 
 PATH: Final = "/api/quotas/forgive"
@@ -22,7 +23,7 @@ Forgive = Callable[[DebtFilter], Sequence[ClearedDebt]]
 _log = logging.getLogger("weir.admin")
 
 
-async def read_filter(request: web.Request) -> DebtFilter:
+async def read_filter(request: web.Request, config: WeirConfig) -> DebtFilter:
     """Raises web.HTTPException with a text for the operator.
 
     The admin port knows no users, so only processes of its own host may change something. The content type excludes browsers
@@ -40,19 +41,22 @@ async def read_filter(request: web.Request) -> DebtFilter:
         if len(body) > MAX_BODY_BYTES:
             raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
     try:
-        return DebtFilter.parse(json.loads(body))
+        wanted = DebtFilter.parse(json.loads(body))
+        wanted.check_group({group.name: None for group in config.quotas.groups})
     except DebtFilterError as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
     except (ValueError, RecursionError) as error:
         raise web.HTTPBadRequest(
             text=f"the body is not JSON: {error}: send an object with some of {', '.join(KEYS)}\n"
         ) from None
+    return wanted
 
 
-def forgive_page(forgive: Forgive) -> Page:
+def forgive_page(forgive: Forgive, config: Callable[[], WeirConfig]) -> Page:
+    """`config` returns the config in effect, for the names of groups."""
 
     async def page(request: web.Request) -> web.Response:
-        cleared = forgive(await read_filter(request))
+        cleared = forgive(await read_filter(request, config()))
         for debt in cleared:
             _log.info("an operator cleared a debt of %.1f s", debt.seconds, extra=asdict(debt))
         return web.json_response({"cleared": [asdict(debt) for debt in cleared]})

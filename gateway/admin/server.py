@@ -60,7 +60,7 @@ class AdminServer(PageServer):
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
         pages[GROUPS] = groups_page(partial(self._reported, "groups"))
         self._snapshots = snapshots
-        actions = {PATH: forgive_page(view.forgive)}
+        actions = {PATH: forgive_page(view.forgive, lambda: view.effective.config)}
         super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
 
     async def _metrics(self, accept: str) -> web.Response:

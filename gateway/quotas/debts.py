@@ -1,7 +1,7 @@
 """`POST /api/quotas/forgive`: its filter, and the clearing of the debts that match."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.quotas.bucket import LEAST_DELAY, Bucket
@@ -9,6 +9,8 @@ from gateway.quotas.entity import MAX_NAME, OTHER, short_name
 from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
 
 KEYS = ("user", "client-id", "group", "kind")
+
+_SHOWN_NAMES = 10
 
 
 class DebtFilterError(ValueError):
@@ -42,6 +44,14 @@ class DebtFilter:
         if kind is not None and not is_client_kind(kind):
             raise DebtFilterError(f"kind: there is no {kind!r}: use one of {', '.join(CLIENT_KINDS)}")
         return cls(user, client_id, group, kind)
+
+    def check_group(self, names: Collection[str]) -> None:
+        """Raises DebtFilterError if the filter's group is none of `names`."""
+        if self.group is None or self.group in names:
+            return
+        known = ", ".join(list(names)[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
+        remedy = f"use one of {known}" if known else "the config file has no groups, so name a user or a client-id"
+        raise DebtFilterError(f"group: there is no {self.group!r} in quotas.groups: {remedy}")
 
     def body(self) -> bytes:
         """The request's JSON object."""

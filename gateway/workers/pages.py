@@ -125,7 +125,7 @@ class WorkersServer(PageServer):
 
     async def _forgive(self, request: web.Request) -> web.Response:
         """Every worker clears the debts, because each has its own bucket for a client."""
-        wanted = await read_filter(request)
+        wanted = await read_filter(request, self._places_of_quotas().config)
         answers = await self._bodies(PATH, wanted.body())
         return web.json_response({"cleared": [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]})
 

@@ -51,6 +51,19 @@ def test_forgive_reports_a_client_without_debt(broker, start_weir):
     assert "nothing to clear" in done.stdout
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_unknown_group_is_no_group_without_debt(workers, broker, start_weir):
+    sharing = {"workers": workers} if workers > 1 else {}
+    groups = [{"name": "jobs", "match": [{"client-id": "j-*"}], "producer_byte_rate": 1024}]
+    weir = start_weir(broker.bootstrap_servers, quotas={"groups": groups}, wait="/livez", **sharing)
+    unknown = forgive(weir, "--group", "job")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "group: there is no 'job' in quotas.groups: use one of jobs\n" in unknown.stderr
+    known = forgive(weir, "--group", "jobs")
+    assert (known.returncode, known.stderr) == (0, "")
+    assert "nothing to clear" in known.stdout
+
+
 def test_debt_in_the_overflow_bucket_is_cleared(broker, start_weir, connect):
     entities = [{"client-id": "<default>", "producer_byte_rate": 1024}]
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": entities, "max_entities": 1})

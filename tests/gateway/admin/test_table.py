@@ -12,10 +12,11 @@ from rich.console import Console
 
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
-from gateway.admin.table import AdminUnreachableError, printable, quota_table, show_quotas
+from gateway.admin.table import AdminUnreachableError, forgive_debts, printable, quota_table, show_quotas
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.groups import Group
 from gateway.quotas.kinds import BYTES, KINDS
 from gateway.quotas.snapshot import wait_text
 from gateway.steps import at_once
@@ -134,6 +135,28 @@ async def test_unreachable_admin_port_is_explained() -> None:
 )
 async def test_foreign_server_is_explained(answer: web.Response) -> None:
     await refused(answer, "answers, but not as Weir does")
+
+
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        ([], "the config file has no groups, so name a user or a client-id"),
+        (["jobs", "night", "night"], "use one of jobs, night"),
+        ([f"g{number}" for number in range(11)], "use one of g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, ..."),
+    ],
+)
+async def test_unknown_group_has_no_debt_to_clear(view: AdminView, server: AdminServer, names: list[str], remedy: str) -> None:
+    """Groups outside of their schedule are known as well."""
+    quotas = view.effective.config.quotas.model_copy(update={"groups": tuple(Group(name, (), {}) for name in names)})
+    view.effective.config = view.effective.config.model_copy(update={"quotas": quotas})
+    screen = Screen()
+    admin = f"http://127.0.0.1:{server.port}"
+    with pytest.raises(AdminUnreachableError) as refused:
+        await forgive_debts(admin, {"group": "job"}, screen.console)
+    assert str(refused.value).endswith(f"refuses the request: group: there is no 'job' in quotas.groups: {remedy}")
+    for known in names:
+        await forgive_debts(admin, {"group": known}, screen.console)
+    assert screen.text.count("nothing to clear") == len(names)
 
 
 async def test_name_that_is_not_allowed_is_explained() -> None:
