@@ -44,6 +44,11 @@ def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:
     A missing folder counts if it stands in `state` as a relative path, and so is below the config file's directory. Absolute
     folders may belong to another machine or to a container, and systemd makes those of its unit at the start.
     """
+    if config.state.path is None and _saves_by_default(config) and not _writable(directory):
+        yield (
+            "state.path: is absent, so Weir saves its state beside the config file. The present user can't write to the folder"
+            f" {directory.absolute()} — give the path of a file in another folder"
+        )
     for key in _STATE:
         given = getattr(config.state, key)
         if given is None:
@@ -62,6 +67,19 @@ def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:
             yield from _closed("ledger.path", next(each for each in (path, *path.parents) if each.exists()))
 
 
+def _saves_by_default(config: "WeirConfig") -> bool:
+    """True if Weir saves quotas of the API, or the use of a limit, and no key names the file."""
+    if config.quota_admins:
+        return True
+    rates = [section.connection_creation_rate for section in (config.connections, *config.listeners)]
+    limits = config.quotas.rows or config.quotas.topics is not None or any(rate is not None for rate in rates)
+    return config.state.usage_path is None and bool(limits)
+
+
+def _writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def _closed(key: str, folder: Path) -> Iterator[str]:
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not _writable(folder):
         yield f"{key}: the present user can't write to the folder {folder} — make it writable for the user that runs Weir"

@@ -79,6 +79,41 @@ def test_folder_of_another_user_is_a_warning(folder: Path, section: str, key: st
     assert warning.startswith(f"{key}: the present user can't write to the folder {folder}")
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        "quota_admins: ['User:root']",
+        "quota_admins: ['User:root']\nstate: {usage_path: /var/lib/of-another-machine/use.jsonl}",
+        "quotas: {entities: [{user: a, producer_byte_rate: 1000}]}",
+        "quotas: {groups: [{name: g, match: [{user: a}], producer_byte_rate: 1000}]}",
+        "quotas: {topics: {total.bytes.in.per.sec.threshold: 1000}}",
+        "connections: {connection_creation_rate: 5}",
+    ],
+)
+def test_folder_of_the_config_must_take_the_state(folder: Path, section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse_config(MINIMAL + section + "\n", source="weir.yaml", directory=folder)
+    assert list(path_warnings(config, folder)) == []
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (warning,) = path_warnings(config, folder)
+    assert warning.startswith("state.path: is absent, so Weir saves its state beside the config file. ")
+    assert f"can't write to the folder {folder} — give the path" in warning
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "",
+        "quotas: {entities: [{user: a, producer_byte_rate: 1000}]}\nstate: {path: /var/lib/of-another-machine/kept.json}",
+        "quotas: {entities: [{user: a, producer_byte_rate: 1000}]}\nstate: {usage_path: /var/lib/of-another-machine/use}",
+    ],
+)
+def test_folder_of_the_config_may_stay_closed(folder: Path, section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weir saves nothing there."""
+    config = parse_config(MINIMAL + section + "\n", source="weir.yaml", directory=folder)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert list(path_warnings(config, folder)) == []
+
+
 def test_ledger_of_another_machine_has_no_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     config = parse_config(MINIMAL + "ledger: {path: /var/lib/of-another-machine}\n", source="weir.yaml", directory=folder)
