@@ -24,7 +24,7 @@ mistakes. [weir.yaml](weir.yaml) is a sample with every key as a comment. The sm
 {smallest}```
 
 - **Keys** are in snake_case. An entity's type has Kafka's name `client-id`; `client_id` is the same.
-- **Relative file names** start at the folder of the config file.
+- **Relative file names** start at the folder of the config file. Only `ledger.path` starts at the working directory.
 - **Change**: a `reload` takes effect when the file is saved, or at SIGHUP. Weir refuses a file with a changed `restart` key as
   a whole, and the config in effect stays. With `by key`, the keys
   of the section differ. `weir volumes publish` reads its keys when it starts.

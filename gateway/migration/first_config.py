@@ -17,7 +17,7 @@ EXAMPLES: Mapping[str, str] = {
     "quotas.volumes": "volumes: {soft: {type: MinFreePercentage, level: 15}, hard: {type: MinFreePercentage, level: 5}}",
     "quotas.topics": "topics: {total.bytes.in.per.sec.threshold: 104857600}",
     "connections": "connections: {max_per_ip: 1000}",
-    "ledger": "ledger: {path: ./throttle-ledger}",
+    "ledger": "ledger: {path: ./throttle-ledger}  # below the working directory",
     "quota_admins": 'quota_admins: ["User:admin"]',
     "sharing": "sharing: {}",
     "workers": "workers: 2",

@@ -24,7 +24,9 @@ class LedgerConfig(Section):
     """`ledger`: the files of throttle events and use, for the reports."""
 
     path: Annotated[Path, PlainValidator(_path, json_schema_input_type=str), PlainSerializer(str)] = described(
-        "Folder of the ledger's files, by date and hour; Weir creates a missing folder.", changes="restart"
+        "Folder of the ledger's files, by date and hour; Weir creates a missing folder. A relative path starts at the working"
+        " directory.",
+        changes="restart",
     )
     gateway: Annotated[str, Field(min_length=1, max_length=200)] | None = described(
         "Name of this gateway in events.", None, changes="restart", absent="the host's name"
