@@ -68,9 +68,11 @@ Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: /readyz
 connections.drain_delay_seconds it accepts no new connections. Open connections have connections.drain_seconds
 for their requests in flight. A second signal ends the gateway at once.
 
-A change of the file, and SIGHUP, reload it: quotas and limits change on open connections. A file with an error is
-refused as a whole. The config in effect stays, and the log, /api/config and weir_config_reloads_total say so. The
-same holds for a file that changes one of these keys, which need a restart:
+A change of the file, and SIGHUP, reload it: quotas and limits change on open connections. A file that got shorter, or
+whose last line has no end, may be half-written: Weir waits until it stays the same for 3 s. SIGHUP ends the wait.
+
+A file with an error is refused as a whole. The config in effect stays, and the log, /api/config and
+weir_config_reloads_total say so. The same holds for a file that changes one of these keys, which need a restart:
 
 {restart_keys}
 

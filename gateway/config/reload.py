@@ -25,7 +25,13 @@ logger = logging.getLogger("weir.reload")
 
 _LOOK_EVERY_MS = 1_000
 _SETTLE_SECONDS = 0.05
-_SETTLE_READS = 20
+_EQUAL_READS = 1
+_EQUAL_READS_OF_PART = 60
+_MOST_READS = 600
+"""A text is read again every `_SETTLE_SECONDS` until it stays equal. For a text that may be a part, this takes 3 s.
+
+Such a text lacks rows at its end: their clients would have no quotas until the writer goes on.
+"""
 
 RowT = TypeVar("RowT")
 
@@ -144,7 +150,10 @@ class Reloader:
 
     The reloader reads the file at SIGHUP and when its directory changes. Such a change is an edit in place, a rename over the
     file, or the swap of a ConfigMap's `..data` link. It also reads the file every second, for file systems without
-    notifications. `on_result` is called once for each changed content, accepted or not, in the event loop; `on_hangup` is
+    notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text that is shorter
+    than before, or whose last line has no end, must stay the same for 3 s, unless SIGHUP comes.
+
+    `on_result` is called once for each changed content, accepted or not, in the event loop; `on_hangup` is
     called at each SIGHUP.
     """
 
@@ -232,6 +241,8 @@ class Reloader:
             self._wake.clear()
             asked, self._asked = self._asked, False
             content = await self._read(settle=not asked)
+            if self._asked and not asked:
+                continue  # the content may be older than the SIGHUP
             if content != self._seen or (asked and self._refused):
                 # The thread may fail to start. This task is then started again, and has not seen the content yet.
                 found = await asyncio.to_thread(self._parse, content)
@@ -243,14 +254,23 @@ class Reloader:
                 service_manager.ready()
 
     async def _read(self, *, settle: bool) -> _Content:
-        """Read the file. With `settle`, wait until two reads are equal, as an editor may be writing the file in place."""
+        """Read the file. With `settle`, wait until the content stays equal, or SIGHUP comes."""
         content = await asyncio.to_thread(self._look)
-        for _ in range(_SETTLE_READS if settle and content != self._seen else 0):
+        equal = 0
+        for _ in range(_MOST_READS if settle else 0):
+            enough = _EQUAL_READS_OF_PART if self._may_be_part(content) else _EQUAL_READS
+            if content == self._seen or equal >= enough or self._asked:
+                break
             await asyncio.sleep(_SETTLE_SECONDS)
             before, content = content, await asyncio.to_thread(self._look)
-            if content == before:
-                break
+            equal = equal + 1 if content == before else 0
         return content
+
+    def _may_be_part(self, content: _Content) -> bool:
+        """True for a text that a slow writer may have begun in place of the one before."""
+        if not isinstance(content, str) or not isinstance(self._seen, str):
+            return False
+        return len(content) < len(self._seen) or not content.endswith("\n")
 
     def _look(self) -> _Content:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.effective import EffectiveConfig, ReloadResult
-from gateway.config.load import parse_config
+from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.reload import Reloader, plan
@@ -308,6 +308,77 @@ async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         in_place(path, text(200_000))
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000
+
+
+async def read_in_part(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Begin to write the file in place, and wait until the reloader has read the first part several times. The rest is left."""
+    whole = text(200_000) + "# the end\n"
+    part = whole.partition("quotas:")[0]
+    reads, enough = 0, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def counted(file: Path) -> str:
+        nonlocal reads
+        content = read_config_text(file)
+        reads += content == part
+        if reads == 5:
+            loop.call_soon_threadsafe(enough.set)
+        return content
+
+    monkeypatch.setattr("gateway.config.reload.read_config_text", counted)
+    in_place(path, part)
+    await asyncio.wait_for(enough.wait(), 20)
+    return whole.removeprefix(part)
+
+
+async def test_half_written_file_waits_for_its_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        rest = await read_in_part(path, monkeypatch)
+        with path.open("a") as file:
+            file.write(rest)
+        assert rate((await watched.next()).config) == 200_000
+    assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
+
+
+async def test_shorter_file_is_applied_without_a_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 5)
+    in_place(path, text(100_000) + "# a comment\n")
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        in_place(path, text(200_000))
+        assert rate((await watched.next()).config) == 200_000
+
+
+async def test_line_without_end_is_applied_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 5)
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        in_place(path, f"{text(200_000)}# a comment")
+        assert rate((await watched.next()).config) == 200_000
+
+
+async def test_sighup_does_not_wait_for_a_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
+    in_place(path, text(100_000) + "# a comment\n")
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        in_place(path, text(200_000))
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert rate((await watched.next()).config) == 200_000
+
+
+async def test_sighup_reads_the_rest_before_it_applies(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        rest = await read_in_part(path, monkeypatch)
+        with path.open("a") as file:
+            file.write(rest)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert rate((await watched.next()).config) == 200_000
+    assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
 
 
 async def test_sighup_is_ignored_after_the_watch(path: Path) -> None:
