@@ -10,7 +10,9 @@ from typing import Final
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import produce
 from protocol.bodies.api_versions import UNSUPPORTED_VERSION
+from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.errors import Incomplete
 
 MAX_THROTTLE_MS: Final = 2**31 - 1
 _THROTTLE_BYTES: Final = 4
@@ -53,6 +55,8 @@ def throttle_offset(api_key: int, version: int, frame: Buffer, start: int, end: 
 
 
 def _walk(api_key: int, version: int, frame: Buffer, start: int, end: int) -> int:
+    if api_key == ApiKey.PRODUCE:
+        return _walk_produce(version, frame, start, end)
     _, tags_since, place = _PLACES[api_key]
     reader = Reader.of_response(frame, start, end, header_version=int(version >= tags_since))
     if place != WALK:
@@ -76,9 +80,13 @@ def patch_throttle(buf: bytearray, offset: int, ms: int) -> None:
     INT32.pack_into(buf, offset, min(max(ms, 0), MAX_THROTTLE_MS))
 
 
-def _walk_produce(reader: Reader, version: int) -> bool:
-    produce.skip_topics(reader, version)
-    return True
+def _walk_produce(version: int, frame: Buffer, start: int, end: int) -> int:
+    reader = Reader.of_frame(frame, start, end)
+    scanner = TailScanner(ApiKey.PRODUCE, version)
+    reader.pos = start + scanner.feed(frame, start, reader.seen)
+    if not scanner.reached:
+        raise Incomplete
+    return reader.skip(_THROTTLE_BYTES)
 
 
 def _walk_api_versions(reader: Reader, version: int) -> bool:
@@ -119,7 +127,6 @@ def _walk_describe_delegation_token(reader: Reader, version: int) -> bool:
 
 # Each function skips to throttle_time_ms, or returns False if this response has none.
 _WALKS: Final[dict[int, Callable[[Reader, int], bool]]] = {
-    ApiKey.PRODUCE: _walk_produce,
     ApiKey.API_VERSIONS: _walk_api_versions,
     ApiKey.CREATE_DELEGATION_TOKEN: _walk_create_delegation_token,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _walk_describe_delegation_token,

@@ -8,7 +8,9 @@ from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
 from protocol.bodies.addresses import Translate
 from protocol.bodies.lag_scanner import LagScanner
-from protocol.bodies.node_endpoints import TailScanner, rewrite_tail
+from protocol.bodies.node_endpoints import TailScanner, endpoints_since, rewrite_tail, section_offset
+from protocol.cursor import INT32
+from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
 Rewrite = Callable[[int, bytes, Translate], bytes]
 
@@ -23,14 +25,15 @@ REWRITES: dict[int, tuple[int, Rewrite]] = {
     ApiKey.DESCRIBE_CLUSTER: (0, addresses.rewrite_describe_cluster),
     ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
     ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
-    ApiKey.SHARE_ACKNOWLEDGE: (0, _endpoints(ApiKey.SHARE_ACKNOWLEDGE)),
 }
-"""Responses that may carry addresses or versions: the first such version, and the function that changes them."""
+"""Responses that may carry addresses or versions: the first such version, and the function that changes a whole frame."""
 
 NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
 
-SEARCHED_SINCE: Final[dict[int, int]] = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
-"""Responses with records that may carry addresses behind them: the first such version."""
+SEARCHED_SINCE: Final[dict[int, int]] = {
+    key: endpoints_since(key) for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+}
+"""Responses of any length that may carry addresses at their end: the first such version. Only the end of one is held."""
 
 _SINCE: dict[int, int] = {key: since for key, (since, _) in REWRITES.items()} | SEARCHED_SINCE
 
@@ -84,17 +87,30 @@ class CollectedBody:
 
 
 class SearchedBody:
-    """A response with records, passed on as it comes up to the addresses at its end (KIP-951).
+    """A response of any length, passed on as it comes up to the throttle time or the addresses at its end (KIP-951).
 
-    Its length went out long before, so these are replaced by addresses of the same total length.
+    Its length went out long before, so the addresses are replaced by addresses of the same total length.
     """
 
-    def __init__(self, api_key: int, version: int, translate: Translate) -> None:
+    def __init__(self, api_key: int, version: int, translate: Translate, time_left_ms: Callable[[float], int]) -> None:
+        """`time_left_ms` of the channel's throttle, for a throttle time at the end."""
         self._scanner = TailScanner(api_key, version)
         self._api_key = api_key
         self._version = version
         self._translate = translate
+        self._time_left_ms = time_left_ms
         self._tail: bytearray | None = None
+
+    def begin(self, chunk: bytes, start: int, now: float) -> tuple[Data, ...]:
+        """As `feed` for the first bytes, with our throttle time if it is at the beginning and longer. Raises Incomplete."""
+        first = self.feed(chunk, start, len(chunk))
+        left = self._time_left_ms(now)
+        if left == 0 or section_offset(self._api_key):
+            return (first,)
+        offset = throttle_offset(self._api_key, self._version, chunk, start, len(chunk))
+        if read_throttle(chunk, offset) >= left:
+            return (first,)
+        return first[: offset - start], INT32.pack(left), first[offset - start + INT32.size :]
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
         view = memoryview(chunk)
@@ -106,10 +122,17 @@ class SearchedBody:
             self._tail = bytearray(view[tail:end])
         return view[start:tail]
 
-    def finish(self, now: float) -> Data:  # noqa: ARG002
-        if not self._tail or self._tail == b"\0":
-            return bytes(self._tail or b"")
-        return rewrite_tail(self._api_key, self._version, bytes(self._tail), self._translate)
+    def finish(self, now: float) -> Data:
+        tail = self._tail
+        if tail is None:
+            return b""
+        section = section_offset(self._api_key)
+        left = self._time_left_ms(now)
+        if section and left > 0 and left > read_throttle(tail, 0):
+            patch_throttle(tail, 0, left)
+        if self._version < endpoints_since(self._api_key) or tail[section:] == b"\0":
+            return tail
+        return tail[:section] + rewrite_tail(self._api_key, self._version, tail[section:], self._translate)
 
 
 NoteLag = Callable[[int, float], None]

@@ -3,7 +3,6 @@
 Weir changes answers that carry addresses or the versions of APIs, and throttle times while the client is muted.
 """
 
-from struct import Struct
 from typing import Final
 
 from librt.strings import read_i32_be
@@ -27,16 +26,16 @@ from gateway.proxy.response_bodies import (
     lag_noted,
 )
 from gateway.proxy.wire import Data, Wire, Write
-from protocol.api_keys import NEVER, ApiKey
+from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import fetch, node_endpoints, produce
-from protocol.cursor import LENGTH_BYTES
+from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
-_INT32 = Struct(">i")
 _SLOTS_PER_SECOND: Final = 1 << 20
 _NO_ERROR: Final = b"\0\0"
+_NO_TAGS: Final = b"\0"
 _THROTTLE_AND_TAGS: Final = 5
 _ERROR_TO_THROTTLE: Final = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
 
@@ -263,28 +262,27 @@ class ResponseStream:
     def _pass_on(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """As `_open`, for a response of the broker's that the client gets."""
         api_key, version = entry.api_key, entry.version
-        end = min(after, len(chunk))
         if version >= SEARCHED_SINCE.get(api_key, NEVER):
-            return self._search(pieces, chunk, start, pos, after, entry, now)
-        if version >= REWRITES.get(api_key, NO_REWRITE)[0]:
-            if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
-                self._remember_clean(chunk, pos, after, entry.key)
-                return self._patch(pieces, chunk, start, pos, after, entry, now)
+            if api_key != _PRODUCE or not self._is_clean(chunk, pos, after, entry.key):
+                return self._search(pieces, chunk, start, pos, after, entry, now)
+        elif version >= REWRITES.get(api_key, NO_REWRITE)[0]:
             return self._collect(
                 pieces, chunk, start, pos, after, now,
                 lambda frame, then: self._patched(self._translated(frame, entry), entry, then),
             )  # fmt: skip
         return self._patch(pieces, chunk, start, pos, after, entry, now)
 
-    def _remember_clean(self, chunk: bytes, pos: int, after: int, key: int) -> None:
-        throttle = produce.single_partition_throttle(chunk, pos, after, key & 0xFFFF)
-        if throttle + _THROTTLE_AND_TAGS != after:
-            return
+    def _is_clean(self, chunk: bytes, pos: int, after: int, key: int) -> bool:
+        """True for a Produce response for one partition without optional fields. It is remembered."""
+        throttle = produce.single_partition_throttle(chunk, pos, min(after, len(chunk)), key & 0xFFFF)
+        if throttle + _THROTTLE_AND_TAGS != after or chunk[after - 1 : after] != _NO_TAGS:
+            return False
         error = throttle - _ERROR_TO_THROTTLE
         self._clean_key = key
         self._clean_size = after - pos - 4
         self._clean_head = chunk[pos + 8 : error - 4]
         self._clean_error = error - pos
+        return True
 
     def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Send an empty answer in place of a throttled Fetch's."""
@@ -294,38 +292,44 @@ class ResponseStream:
         return end
 
     def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
-        """Pass on a response with records, and translate the addresses behind them."""
+        """Pass on a response of any length, and translate the addresses at its end."""
         api_key, version = entry.api_key, entry.version
         translate = self._context.translate
         if after <= len(chunk):
             scanner = node_endpoints.TailScanner(api_key, version)
             tail = pos + scanner.feed(chunk, pos, after)
-            if chunk[tail:after] == b"\0" or tail == after:
-                return self._patch(pieces, chunk, start, pos, after, entry, now)
-            frame = node_endpoints.rewrite_frame(api_key, version, chunk[pos:after], translate)
+            found = tail if api_key == _PRODUCE else -1  # the throttle time, which the scanner stops at
+            section = tail + INT32.size if found >= 0 else tail
+            if chunk[section:after] == _NO_TAGS or section == after:
+                return self._patch(pieces, chunk, start, pos, after, entry, now, found)
+            frame = node_endpoints.rewrite_behind(api_key, chunk[pos:after], section - pos, translate)
             pieces += (memoryview(chunk)[start:pos], self._patched(frame, entry, now))
             return after
-        body = SearchedBody(api_key, version, translate)
-        first = body.feed(chunk, pos, len(chunk))
-        head = throttle_offset(api_key, version, chunk, pos, len(chunk)) - pos + _INT32.size
-        patched = self._patch_head(bytes(first[:head]), entry, now)
+        body = SearchedBody(api_key, version, translate, self._throttle.time_left_ms)
         pieces.append(memoryview(chunk)[start:pos])
-        pieces += (first,) if patched is None else (patched, first[len(patched) :])
+        pieces += body.begin(chunk, pos, now)
         self._body = body
         return len(chunk)
 
-    def _patch(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
-        """Pass on a response, with our throttle time if that is longer."""
+    def _patch(
+        self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float, found: int = -1
+    ) -> int:
+        """Pass on a response, with our throttle time if that is longer. `found`: its offset, if that is known."""
         if not self._throttle.active:
             return start
+        api_key, version = entry.api_key, entry.version
         try:
-            offset = throttle_offset(entry.api_key, entry.version, chunk, pos, min(after, len(chunk)))
+            offset = found if found >= 0 else throttle_offset(api_key, version, chunk, pos, min(after, len(chunk)))
         except Incomplete:
+            if api_key == _PRODUCE:
+                return self._search(pieces, chunk, start, pos, after, entry, now)
+            if APIS[api_key].throttle_place != WALK:
+                raise
             return self._collect(pieces, chunk, start, pos, after, now, lambda frame, then: self._patched(frame, entry, then))
         left = self._throttle.time_left_ms(now)
         if offset < 0 or read_throttle(chunk, offset) >= left:
             return start
-        pieces += (memoryview(chunk)[start:offset], _INT32.pack(left))
+        pieces += (memoryview(chunk)[start:offset], INT32.pack(left))
         return offset + 4
 
     def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
@@ -345,16 +349,12 @@ class ResponseStream:
 
     def _patched(self, frame: bytes, entry: Entry, now: float) -> Data:
         """A whole frame with the longer one of the broker's throttle time and ours."""
-        return self._patch_head(frame, entry, now) or frame
-
-    def _patch_head(self, frame: bytes, entry: Entry, now: float) -> bytearray | None:
-        """As `_patched`, for the first bytes of a frame; None if nothing is to change."""
         left = self._throttle.time_left_ms(now)
         if left == 0:
-            return None
+            return frame
         offset = throttle_offset(entry.api_key, entry.version, frame, 0, len(frame))
         if offset < 0 or read_throttle(frame, offset) >= left:
-            return None
+            return frame
         changed = bytearray(frame)
         patch_throttle(changed, offset, left)
         return changed

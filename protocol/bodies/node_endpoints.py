@@ -3,7 +3,7 @@
 A broker adds them if a partition has moved. The gateway must rewrite them, or the client connects to the broker directly.
 They are tagged field 0 of Produce v10+ and Fetch v16+, and the last regular field of the share APIs.
 
-Fetch and ShareFetch responses are too large to hold. A `TailScanner` finds the start of the endpoints while the records
+These responses may be too large to hold. A `TailScanner` finds the start of the endpoints while the fields before them
 stream by; the gateway holds and rewrites only the tail behind that. By then, the frame's length has been sent. So
 `rewrite_tail` pads the new tail to the old length with a tagged field that no client knows.
 """
@@ -11,20 +11,19 @@ stream by; the gateway holds and rewrites only the tail behind that. By then, th
 from typing import Final, NamedTuple
 
 from protocol.api_keys import NEVER, ApiKey
-from protocol.bodies import addresses, produce
+from protocol.bodies import addresses
 from protocol.bodies.addresses import Broker, BrokerShape, Translate, encode_uvarint
 from protocol.bodies.tail_scanner import TailScanner
-from protocol.cursor import INT32, LENGTH_BYTES, Buffer, Reader
-from protocol.errors import Incomplete, InvalidFrame
+from protocol.cursor import Buffer, Reader
+from protocol.errors import InvalidFrame
 
-__all__ = ["TailScanner", "endpoints_since", "produce_has_endpoints", "rewrite_frame", "rewrite_tail"]
+__all__ = ["TailScanner", "endpoints_since", "rewrite_behind", "rewrite_frame", "rewrite_tail", "section_offset"]
 
 _SINCE: Final[dict[int, int]] = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0, ApiKey.SHARE_ACKNOWLEDGE: 0}
 _TAGGED: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 _SHAPE: Final = BrokerShape(compact=True)
 _ENDPOINTS_TAG: Final = 0
 _EMPTY_ARRAY: Final = b"\x01"
-_NO_TAGS: Final = 0
 _THROTTLE_BYTES: Final = 4
 
 # Tag numbers far from all of Kafka's, in order of preference. One for every varint length, because the tag number, the size
@@ -68,7 +67,11 @@ def rewrite_frame(api_key: int, version: int, frame: Buffer, translate: Translat
     """
     if version < _SINCE[api_key]:
         return bytes(frame)
-    start = _section_start(api_key, version, frame)
+    return rewrite_behind(api_key, frame, _section_start(api_key, version, frame), translate)
+
+
+def rewrite_behind(api_key: int, frame: Buffer, start: int, translate: Translate) -> bytes:
+    """As `rewrite_frame`, for a frame whose section of endpoints begins at `start`."""
     section = bytes(frame[start:])
     tail = _parse(api_key, section)
     if not tail.brokers:
@@ -77,8 +80,13 @@ def rewrite_frame(api_key: int, version: int, frame: Buffer, translate: Translat
     return addresses.spliced(frame, [(start, len(frame), new)])
 
 
+def section_offset(api_key: int) -> int:
+    """The bytes between the `TailScanner`'s end and the section of endpoints: in Produce, those of throttle_time_ms."""
+    return _THROTTLE_BYTES if api_key == ApiKey.PRODUCE else 0
+
+
 def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate) -> bytes:
-    """The tail of a response frame, from the `TailScanner`'s end on, with translated endpoints and the same length.
+    """The section of endpoints, with which a response frame ends, with translated endpoints and the same length.
 
     Drops the endpoints if the new addresses are too long. The client then refreshes its metadata, as before KIP-951. Raises
     `InvalidFrame`, and `KeyError` for an API or version without endpoints.
@@ -113,16 +121,12 @@ def _fitted(tail: _Tail, array: bytes, length: int) -> bytes | None:
 
 
 def _section_start(api_key: int, version: int, frame: Buffer) -> int:
-    reader = Reader.of_whole_response(frame, header_version=1)
-    if api_key == ApiKey.PRODUCE:
-        produce.skip_topics(reader, version)
-        reader.skip(_THROTTLE_BYTES)
-        return reader.pos
+    Reader.of_whole_response(frame, header_version=1)
     scanner = TailScanner(api_key, version)
     start = scanner.feed(frame, 0, len(frame))
     if not scanner.reached:
         raise InvalidFrame("overrun", f"the response with key {api_key} ends before its node endpoints")
-    return start
+    return start + section_offset(api_key)
 
 
 def _parse(api_key: int, section: bytes) -> _Tail:
@@ -156,33 +160,3 @@ def _parse_field(reader: Reader, end: int) -> list[Broker]:
     if inner.pos != end:
         raise InvalidFrame("bad_length", f"{end - inner.pos} bytes follow the node endpoints in their tagged field")
     return brokers
-
-
-def produce_has_endpoints(frame: Buffer, start: int, end: int, version: int) -> bool:
-    """True if the Produce response at `start` has a node endpoints field, even an empty one.
-
-    Cheap for one topic with one partition and no error. Raises `Incomplete` if the frame continues behind `end`, and
-    `InvalidFrame`.
-    """
-    if version < _SINCE[ApiKey.PRODUCE]:
-        return False
-    throttle = produce.single_partition_throttle(frame, start, end, version)
-    if throttle >= 0:
-        tags = throttle + _THROTTLE_BYTES
-        length: int = INT32.unpack_from(frame, start)[0]
-        if tags < end and frame[tags] == _NO_TAGS and tags + 1 == start + LENGTH_BYTES + length:
-            return False
-    return _scan_for_endpoints(frame, start, end, version)
-
-
-def _scan_for_endpoints(frame: Buffer, start: int, end: int, version: int) -> bool:
-    reader = Reader.of_response(frame, start, end, header_version=1)
-    if reader.seen < reader.end:
-        raise Incomplete
-    produce.skip_topics(reader, version)
-    reader.skip(_THROTTLE_BYTES)
-    found = False
-    for _ in range(reader.tag_count()):
-        found |= reader.uvarint() == _ENDPOINTS_TAG
-        reader.skip(reader.uvarint())
-    return found

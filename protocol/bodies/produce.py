@@ -61,22 +61,6 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
     return INT16.unpack_from(buf, pos)[0], after
 
 
-def skip_topics(reader: Reader, version: int) -> None:
-    """Skip the topics of a response. throttle_time_ms (v1+) and the tagged fields (v9+) follow."""
-    fixed = partition_bytes(version)
-    for _ in range(reader.count()):
-        if version >= TOPIC_ID_SINCE:
-            reader.skip(_UUID_BYTES)
-        else:
-            reader.skip_string()
-        for _ in range(reader.count()):
-            reader.skip(fixed)
-            if version >= RECORD_ERRORS_SINCE:
-                skip_errors(reader)
-            reader.skip_tags()
-        reader.skip_tags()
-
-
 def skip_errors(reader: Reader) -> None:
     """Skip the record errors and the error message of one partition's result (v8+)."""
     for _ in range(reader.count()):
@@ -95,7 +79,7 @@ def single_partition_throttle(frame: Buffer, start: int, end: int, version: int)
     """The offset of throttle_time_ms in a response (v1+) with one topic, one partition and no error texts.
 
     Nearly every Produce response has this shape. Returns -1 for any other shape, or if the field has not arrived before
-    `end`; the caller then needs `skip_topics`. Never raises.
+    `end`; the caller then needs a `TailScanner`. Never raises.
     """
     pos = start + LENGTH_BYTES + CORRELATION_BYTES
     if version < FLEXIBLE_SINCE:

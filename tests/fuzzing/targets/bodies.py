@@ -39,7 +39,6 @@ KEYS: dict[str, tuple[ApiKey, ...]] = {
     "find_coordinator": (ApiKey.FIND_COORDINATOR,),
     "group_membership.session": (ApiKey.JOIN_GROUP,),
     "group_membership": (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT),
-    "node_endpoints.produce": (ApiKey.PRODUCE,),
     "node_endpoints.rewrite_frame": (ApiKey.PRODUCE, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.FETCH, ApiKey.SHARE_FETCH),
     "node_endpoints.rewrite_tail": (ApiKey.FETCH, ApiKey.SHARE_FETCH),
     "produce": (ApiKey.PRODUCE,),
@@ -59,7 +58,8 @@ ELSEWHERE = {
     "client_quotas.write_alter_request", "client_quotas.write_describe_request",
     "fetch.batch_size", "fetch.with_limits", "fetch.topic_count", "fetch.partition_count", "fetch.high_watermark",
     "lag_scanner.", "tail_scanner.",  # by the target `scanners`
-    "produce.only_topic", "produce.skip_errors", "produce.skip_topics", "produce.read_topic",
+    "node_endpoints.rewrite_behind",
+    "produce.only_topic", "produce.skip_errors", "produce.read_topic",
     "produced_topics.producer_sequence", "produced_topics.scan_whole", "produced_topics.without", "produced_topics.merged",
     "topic_lists.keep", "topic_lists.read_results", "topic_lists.answer_with",
     "topic_metadata.read_answer",

@@ -101,7 +101,7 @@ def _check_same_but_for_addresses(before: dict[str, Any], after: dict[str, Any])
 def _check_search(key: int, version: int, frame: bytes, values: dict[str, Any] | None, translation: int, by: int) -> None:
     """A response that streams by keeps its length, and is the one that `rewrite_frame` makes but for the padding."""
     translate = TRANSLATIONS[translation % len(TRANSLATIONS)]
-    body = SearchedBody(key, version, translate)
+    body = SearchedBody(key, version, translate, lambda now: 0)
     out = bytearray()
     size = 1 + by
     try:

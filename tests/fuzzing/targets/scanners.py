@@ -34,9 +34,13 @@ def _cut(frame: bytes, start: int, chunks: bytes) -> list[tuple[int, int]]:
     return found
 
 
+_TAILS = ((ApiKey.FETCH, 16), (ApiKey.SHARE_FETCH, 0), (ApiKey.SHARE_ACKNOWLEDGE, 0), (ApiKey.PRODUCE, 1))
+"""The responses that `TailScanner` knows, with their first versions."""
+
+
 def _check_tail(version: int, chunks: bytes, frame: bytes) -> None:
-    key, least = ((ApiKey.FETCH, 16), (ApiKey.SHARE_FETCH, 0), (ApiKey.SHARE_ACKNOWLEDGE, 0))[version % 3]
-    version = least + version // 3 % (APIS[key].max_version + 1 - least)
+    key, least = _TAILS[version % len(_TAILS)]
+    version = least + version // len(_TAILS) % (APIS[key].max_version + 1 - least)
 
     def scan(parts: list[tuple[int, int]]) -> tuple[int, bool] | str:
         scanner, counted = TailScanner(key, version), 0
@@ -137,10 +141,10 @@ SCANNERS: tuple[Callable[[int, bytes, bytes], None], ...] = (_check_tail, _check
 
 def seeds():
     rng = random.Random(3)
-    for place, (key, least) in enumerate(((ApiKey.FETCH, 16), (ApiKey.SHARE_FETCH, 0), (ApiKey.SHARE_ACKNOWLEDGE, 0))):
+    for place, (key, least) in enumerate(_TAILS):
         for version in range(least, min(APIS[key].max_version, codec.response_class(key).max_version) + 1):
             frame = response_frame(key, version, rng)
-            yield bytes((0, 3 * (version - least) + place)) + b"\0\7\50" + frame[4:1_500]
+            yield bytes((0, len(_TAILS) * (version - least) + place)) + b"\0\7\50" + frame[4:1_500]
     for each in golden(ApiKey.FETCH):
         yield bytes((1, each.version)) + b"\2\4\10" + each.frame[4:1_500]
     for version in range(min(APIS[ApiKey.PRODUCE].max_version, codec.request_class(ApiKey.PRODUCE).max_version) + 1):

@@ -1,5 +1,7 @@
 """No broker's own address reaches a client, in any response and in any chunking."""
 
+import uuid
+
 import pytest
 
 from gateway.proxy.response_bodies import CollectedBody, DroppedBody, SearchedBody
@@ -73,13 +75,77 @@ def test_describe_cluster_addresses_are_rewritten(by):
 
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("version", [10, 12, 13])
+@pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("quota", [None, 1_000])
-def test_produce_response_leader_addresses_are_rewritten(version, by, quota):
+def test_produce_response_leader_addresses_are_rewritten(version, by, partitions, quota):
     t = Transcript(limits(produce=quota))
     t.client_sends(m.produce(1, version=version, size=10_500), m.heartbeat(2))
-    t.broker_answers(m.produced(1, version=version, node_endpoints=m.node_endpoints(m.BROKERS)), by=by)
-    throttle_ms = 500 if quota else 0
-    t.client_got(m.produced(1, version=version, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=throttle_ms))
+    response = m.produced(1, version=version, partitions=partitions, node_endpoints=m.node_endpoints(m.BROKERS))
+    t.broker_answers(response, by=by)
+    expected = m.produced(
+        1, version=version, partitions=partitions, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=500 if quota else 0
+    )
+    if by is None:
+        t.client_got(expected)
+        return
+    got = bytes(t.client_inbox)
+    assert len(got) == len(response)
+    decoded = codec.decode_response(ApiKey.PRODUCE, version, got)
+    decoded.pop("unknown_tags", None)  # the padding
+    assert decoded == codec.decode_response(ApiKey.PRODUCE, version, expected)
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_share_acknowledge_leader_addresses_are_rewritten(by):
+    partition = {"partition_index": 1, "error_code": 6, "current_leader": {"leader_id": 1, "leader_epoch": 3}}
+    topics = [{"topic_id": uuid.UUID(int=7), "partitions": [partition] * 3}]
+
+    def acknowledged(brokers):
+        values = {"responses": topics, "node_endpoints": m.node_endpoints(brokers)}
+        return codec.encode_response(ApiKey.SHARE_ACKNOWLEDGE, 1, values, 1)
+
+    t = Transcript()
+    values = {"group_id": "g", "member_id": "m", "share_session_epoch": 1, "topics": []}
+    t.client_sends(codec.encode_request(ApiKey.SHARE_ACKNOWLEDGE, 1, values, 1, "etl"))
+    response = acknowledged(m.BROKERS)
+    t.broker_answers(response, by=by)
+    if by is not None:
+        assert len(t.client_inbox) == len(response), "its length went out before its addresses came"
+    decoded = codec.decode_response(ApiKey.SHARE_ACKNOWLEDGE, 1, bytes(t.client_inbox))
+    decoded.pop("unknown_tags", None)
+    assert decoded == codec.decode_response(ApiKey.SHARE_ACKNOWLEDGE, 1, acknowledged(TOLD))
+
+
+@pytest.mark.parametrize("quota", [None, 1_000])
+@pytest.mark.parametrize("version", [0, 1, 7, 8, 9, 10, 13])
+def test_long_produce_response_passes_as_it_comes(version, quota):
+    t = Transcript(limits(produce=quota))
+    t.client_sends(m.produce(1, version=version, size=10_500), m.heartbeat(2))
+    response = m.produced(1, version=version, partitions=500)
+    for start in range(0, len(response), 1_000):
+        chunk = response[start : start + 1_000]
+        t.passes(0.01)
+        t.broker_answers(chunk)
+        assert len(t.client_inbox) >= start + len(chunk) - 5, "only the throttle time and the tags may be held"
+    left = 500 - 10 * len(range(0, len(response), 1_000)) if quota and version else 0
+    t.client_got(m.produced(1, version=version, partitions=500, throttle_time_ms=left))
+
+
+def test_long_answer_cut_in_its_head_passes_as_it_comes():
+    topics = [{"name": "t", "partitions": [{"partition_index": number, "error_code": 3} for number in range(500)]}]
+
+    def listed(throttle_time_ms):
+        values = {"topics": topics, "throttle_time_ms": throttle_time_ms}
+        return codec.encode_response(ApiKey.LIST_OFFSETS, 6, values, 1)
+
+    t = Transcript(limits(produce=1_000))
+    t.client_sends(codec.encode_request(ApiKey.LIST_OFFSETS, 6, {"topics": []}, 1, "etl"), m.produce(2, size=10_500))
+    response = listed(0)
+    t.broker_answers(response[:10])
+    t.broker_answers(response[10:1_000])
+    assert len(t.client_inbox) == 1_000
+    t.broker_answers(response[1_000:])
+    t.client_got(listed(500))
 
 
 def test_produce_response_with_leaders_keeps_longer_throttle():
@@ -177,7 +243,7 @@ def test_collected_body_is_changed_at_its_end():
 
 def test_searched_body_is_sent_up_to_tagged_fields():
     frame = m.fetched(1, version=17, records=bytes(100))
-    body = SearchedBody(ApiKey.FETCH, 17, only_first)
+    body = SearchedBody(ApiKey.FETCH, 17, only_first, lambda now: 0)
     out = [bytes(body.feed(frame, at, min(at + 30, len(frame)))) for at in range(0, len(frame), 30)]
     assert b"".join(out) == frame[:-1]
     assert body.finish(0.0) == frame[-1:] == b"\0"

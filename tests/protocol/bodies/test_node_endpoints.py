@@ -10,14 +10,14 @@ from protocol.bodies.addresses import encode_uvarint
 from protocol.bodies.node_endpoints import (
     TailScanner,
     endpoints_since,
-    produce_has_endpoints,
+    rewrite_behind,
     rewrite_frame,
     rewrite_tail,
+    section_offset,
 )
-from protocol.errors import Incomplete, InvalidFrame
+from protocol.errors import InvalidFrame
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, nothing, same
-from tests.protocol.golden import GOLDEN
 from tests.protocol.samples import response_frame, with_length
 
 VERSIONS = {
@@ -27,7 +27,6 @@ VERSIONS = {
     ApiKey.SHARE_ACKNOWLEDGE: range(3),
 }
 KINDS = [(key, version) for key, versions in VERSIONS.items() for version in versions]
-STREAMED = [(key, version) for key, version in KINDS if key != ApiKey.PRODUCE]
 TAGGED = (ApiKey.PRODUCE, ApiKey.FETCH)
 
 hosts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -52,7 +51,7 @@ def translated(endpoints, translate):
 
 def split(key, version, frame):
     """Split a frame into the bytes before the section of endpoints, and the tail."""
-    at = TailScanner(key, version).feed(frame, 0, len(frame))
+    at = TailScanner(key, version).feed(frame, 0, len(frame)) + section_offset(key)
     return frame[:at], frame[at:]
 
 
@@ -70,9 +69,11 @@ def test_whole_frame_is_rewritten(key, version, endpoints, translate):
     assert codec.decode_response(key, version, rewritten) == expected
     if translate is same or not endpoints:
         assert rewritten == frame
+    head, _ = split(key, version, frame)
+    assert rewrite_behind(key, frame, len(head), translate) == rewritten
 
 
-@pytest.mark.parametrize(("key", "version"), STREAMED)
+@pytest.mark.parametrize(("key", "version"), KINDS)
 @given(endpoints=endpoint_lists, translate=st.sampled_from(TRANSLATIONS))
 def test_tail_keeps_its_length_without_old_addresses(key, version, endpoints, translate):
     frame = made_up(key, version, endpoints)
@@ -88,7 +89,7 @@ def test_tail_keeps_its_length_without_old_addresses(key, version, endpoints, tr
         assert rewritten == tail
 
 
-@pytest.mark.parametrize(("key", "version"), STREAMED)
+@pytest.mark.parametrize(("key", "version"), KINDS)
 def test_addresses_are_dropped_only_without_room(key, version):
     """One endpoint with a host of 400 bytes; new hosts of each length from 1 byte to beyond the available room."""
     _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "o" * 400, "port": 1, "rack": "r"}]))
@@ -107,7 +108,7 @@ def test_addresses_are_dropped_only_without_room(key, version):
 
 
 @pytest.mark.parametrize("number", [5, 127, 200, 9_999, 20_000, 3_000_000])
-@pytest.mark.parametrize(("key", "version"), STREAMED)
+@pytest.mark.parametrize(("key", "version"), KINDS)
 def test_unknown_tagged_fields_stay_in_ascending_order(key, version, number):
     head, _ = split(key, version, made_up(key, version, []))
     _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "old.example.com", "port": 1}]))
@@ -153,40 +154,10 @@ def test_tags_out_of_order_or_out_of_bounds_are_invalid(tail):
         rewrite_tail(ApiKey.FETCH, 16, tail, gateway)
 
 
-@given(st.binary(max_size=80), st.sampled_from(STREAMED))
+@given(st.binary(max_size=80), st.sampled_from(KINDS))
 def test_random_tail_is_invalid_or_keeps_its_length(tail, kind):
     with contextlib.suppress(InvalidFrame):
         assert len(rewrite_tail(*kind, tail, gateway)) == len(tail)
-
-
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
-@given(seed=st.integers(0, 10_000), endpoints=endpoint_lists)
-def test_endpoints_in_a_produce_response_are_found(version, seed, endpoints):
-    frame = made_up(ApiKey.PRODUCE, version, endpoints, seed)
-    assert produce_has_endpoints(frame, 0, len(frame), version) == bool(endpoints)
-    moved = b"xyz" + frame + b"next frame"
-    assert produce_has_endpoints(moved, 3, 3 + len(frame), version) == bool(endpoints)
-
-
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
-def test_single_partition_with_endpoints_is_found(version):
-    topic = {"partition_responses": [{"index": 0, "error_code": 6}]} | ({"name": "t"} if version < 13 else {})
-    endpoints = [{"node_id": 1, "host": "kafka", "port": 9092}]
-    for node_endpoints in (endpoints, []):
-        values = {"responses": [topic], "node_endpoints": node_endpoints}
-        frame = codec.encode_response(ApiKey.PRODUCE, version, values)
-        assert produce_has_endpoints(frame, 0, len(frame), version) == bool(node_endpoints)
-        for cut in range(len(frame)):
-            with pytest.raises(Incomplete):
-                produce_has_endpoints(frame, 0, cut, version)
-            if cut >= 4:
-                with pytest.raises(InvalidFrame):
-                    produce_has_endpoints(with_length(frame[4:cut]), 0, cut, version)
-
-
-@pytest.mark.parametrize("real", [real for real in GOLDEN if real.api_key == ApiKey.PRODUCE], ids=str)
-def test_real_produce_response_has_no_endpoints(real):
-    assert not produce_has_endpoints(real.frame, 0, len(real.frame), real.version)
 
 
 def test_versions_before_the_endpoints_stay_unchanged():
