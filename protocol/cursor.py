@@ -20,6 +20,8 @@ LENGTH_BYTES: Final = 4
 CORRELATION_BYTES: Final = 4
 MAX_ELEMENTS: Final = 5_000
 """Limit on all array elements and tagged fields of one request. The gateway decodes and answers that many in up to 50 ms."""
+MAX_REPEATED_CHARACTERS: Final = 256 * 1024
+"""The most characters of one message in all results of an answer. If there were more, only the first result has the message."""
 _VARINT_BITS: Final = 32
 _MAX_STRING_BYTES: Final = 2**15 - 1
 
@@ -151,7 +153,7 @@ class Reader:
             left = self.elements_left + elements
             raise InvalidFrame(
                 "too_many_elements",
-                f"an array of {elements} elements exceeds the {left} left of {MAX_ELEMENTS} per request: send several requests",
+                f"an array of {elements} elements, but this request may have only {left} more: send several requests",
             )
 
     def skip_string(self) -> None:

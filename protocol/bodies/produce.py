@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final
 
 from protocol.bodies.addresses import array_count, encode_utf8
-from protocol.cursor import CORRELATION_BYTES, INT16, INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.cursor import CORRELATION_BYTES, INT16, INT32, LENGTH_BYTES, MAX_REPEATED_CHARACTERS, Buffer, Reader
 from protocol.errors import Incomplete
 
 _THROTTLE_SINCE: Final = 1
@@ -19,6 +19,9 @@ RECORD_ERRORS_SINCE: Final = 8
 FLEXIBLE_SINCE: Final = 9
 TOPIC_ID_SINCE: Final = 13
 """The first version with topic ids instead of names."""
+
+MAX_PRODUCE_ELEMENTS: Final = 20_000
+"""Limit on the topics, partitions and tagged fields of a request whose partitions Weir keeps or answers."""
 
 _ACKS_BYTES: Final = 2
 _ARRAY_BYTES: Final = 4
@@ -131,9 +134,10 @@ def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: i
 
 
 def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
-    """The partitions of a whole Produce request. Raises `InvalidFrame`."""
+    """The partitions of a whole Produce request of at most `MAX_PRODUCE_ELEMENTS`. Raises `InvalidFrame`."""
     end = len(frame)
     reader = Reader(frame, body_offset, end, end, compact=version >= FLEXIBLE_SINCE)
+    reader.elements_left = MAX_PRODUCE_ELEMENTS
     if version >= TRANSACTIONAL_SINCE:
         reader.skip_string()
     reader.skip(_ACKS_BYTES + TIMEOUT_BYTES)
@@ -153,15 +157,19 @@ def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
 def refuse(
     version: int, correlation_id: int, topics: Partitions, error_code: int, message: str, throttle_time_ms: int = 0
 ) -> bytes:
-    """A response frame that refuses all of these partitions. It contains `message` from v8 on."""
+    """A response frame that refuses all of these partitions. It contains `message` from v8 on, once or in each result."""
     compact = version >= FLEXIBLE_SINCE
     tags = b"\0" if compact else b""
     result = failed_partition(version, 0, error_code, message)[INT32.size :]
+    further = failed_partition(version, 0, error_code, further_message(message, sum([len(found) for _, found in topics])))[
+        INT32.size :
+    ]
     out = bytearray(INT32.pack(correlation_id) + tags + array_count(len(topics), compact=compact))
     for topic, indexes in topics:
         out += topic_field(version, topic) + array_count(len(indexes), compact=compact)
         for index in indexes:
             out += INT32.pack(index) + result
+            result = further
         out += tags
     if version >= _THROTTLE_SINCE:
         out += INT32.pack(throttle_time_ms)
@@ -169,13 +177,22 @@ def refuse(
     return INT32.pack(len(out)) + bytes(out)
 
 
-def failed_partition(version: int, index: int, error_code: int, message: str) -> bytes:
+def further_message(message: str, results: int) -> str | None:
+    """The message of all `results` but the first: the same one, or None beyond `MAX_REPEATED_CHARACTERS`."""
+    return message if len(message) * results <= MAX_REPEATED_CHARACTERS else None
+
+
+def failed_partition(version: int, index: int, error_code: int, message: str | None) -> bytes:
     """The result of a partition without an append: offsets and timestamps are -1."""
     compact = version >= FLEXIBLE_SINCE
     result = bytearray(_INDEX_ERROR_OFFSET.pack(index, error_code, -1))
     result += b"\xff" * (partition_bytes(version) - len(result))
     if version >= RECORD_ERRORS_SINCE:
-        result += array_count(0, compact=compact) + encode_utf8(message.encode(), compact=compact)
+        result += array_count(0, compact=compact)
+        if message is None:
+            result += b"\0" if compact else INT16.pack(_NULL)
+        else:
+            result += encode_utf8(message.encode(), compact=compact)
     if compact:
         result.append(0)
     return bytes(result)

@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 from protocol.bodies.addresses import array_count, spliced
 from protocol.bodies.produce import (
     FLEXIBLE_SINCE,
+    MAX_PRODUCE_ELEMENTS,
     RECORD_ERRORS_SINCE,
     TIMEOUT_BYTES,
     TRANSACTIONAL_SINCE,
     failed_partition,
+    further_message,
     partition_bytes,
     read_topic,
     skip_errors,
@@ -22,9 +24,6 @@ from protocol.bodies.produce import (
 )
 from protocol.cursor import Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
-
-MAX_SCANNED_ELEMENTS: Final = 20_000
-"""Limit on the topics, partitions and tagged fields of one request. The gateway keeps each partition until the response."""
 
 _INDEX_ERROR: Final = Struct(">ih")
 
@@ -131,7 +130,7 @@ class ProduceScanner:
         self._wanted = 0  # the length that _partial needs before another attempt can succeed
         self._skip = 0  # bytes of records or of a tagged field that have not arrived
         self._tags_left = _UNCOUNTED
-        self._elements_left = MAX_SCANNED_ELEMENTS
+        self._elements_left = MAX_PRODUCE_ELEMENTS
         self._step = _HEAD
         self._topics_left = 0
         self._partitions_left = 0
@@ -355,12 +354,15 @@ def merged(
     compact = version >= FLEXIBLE_SINCE
     no_tags = b"\0" if compact else b""
     view = memoryview(frame)
+    text: str | None = message
+    further = further_message(message, sum([len(topic.partitions) for topic in topics]))
     parts: list[Buffer] = [array_count(len(topics), compact=compact)]
     for number, topic in enumerate(topics):
         elements: list[Buffer] = []
         for position, partition in enumerate(topic.partitions):
             if (number, position) in cut:
-                elements.append(failed_partition(version, partition.partition_index, error, message))
+                elements.append(failed_partition(version, partition.partition_index, error, text))
+                text = further
             elif (result := results.partitions.get((topic.key, partition.partition_index))) is not None:
                 elements.append(view[result.start : result.end])
         parts += (topic_field(version, topic.key), array_count(len(elements), compact=compact), *elements)

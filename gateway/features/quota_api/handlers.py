@@ -40,13 +40,11 @@ from protocol.bodies.client_quotas import (
     DescribeResponse,
     EntityPart,
 )
+from protocol.cursor import MAX_REPEATED_CHARACTERS
 from protocol.headers import RequestHeader
 
 ONE_ENTITY: Final = DescribeRequest((Component("user", MATCH_DEFAULT, None), Component("client-id", MATCH_DEFAULT, None)), True)
 """A filter that every broker knows. At most one entity matches it."""
-
-MAX_REPEATED_CHARACTERS: Final = 256 * 1024
-"""The most characters of the broker's message in the results of one answer. Kafka's message fits for 9 000 entities."""
 
 
 class DescribeClientQuotas:

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.produce import only_topic, peek_acks, read_partitions, refuse
+from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS, only_topic, peek_acks, read_partitions, refuse
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
@@ -50,6 +50,27 @@ def test_all_partitions_are_found_and_refused(version):
         ]
     }
     assert refuse(version, 7, found, 19, "no room") == codec.encode_response(ApiKey.PRODUCE, version, values, 7)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_long_refusal_has_message_once(version):
+    topics = [(b"a", [0, 1]), (b"other", list(range(3_000)))]
+    answer = codec.decode_response(ApiKey.PRODUCE, version, refuse(version, 7, topics, 19, "m" * 100))
+    results = [part for topic in answer["responses"] for part in topic["partition_responses"]]
+    assert {part["error_code"] for part in results} == {19}
+    assert [part["error_message"] for part in results] == ["m" * 100] + [None] * 3_001
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_number_of_refused_partitions_is_bounded(version):
+    most = MAX_PRODUCE_ELEMENTS - 1  # and their topic
+    frame = request(version, [("a", [(index, 0) for index in range(most)])])
+    header = parse_request_header(frame, 4, len(frame))
+    assert len(read_partitions(frame, header.body_offset, version)[0][1]) == most
+    frame = request(version, [("a", [(index, 0) for index in range(most + 1)])])
+    header = parse_request_header(frame, 4, len(frame))
+    with pytest.raises(InvalidFrame, match="may have only 19999 more"):
+        read_partitions(frame, header.body_offset, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
 from protocol.bodies.addresses import encode_uvarint
+from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS
 from protocol.bodies.produced_topics import (
-    MAX_SCANNED_ELEMENTS,
     ProduceScanner,
     merged,
     producer_sequence,
@@ -185,7 +185,7 @@ def test_tagged_field_beyond_frame_is_invalid():
 
 @pytest.mark.parametrize("what", ["partitions", "tags"])
 def test_number_of_elements_is_bounded(what):
-    many = MAX_SCANNED_ELEMENTS
+    many = MAX_PRODUCE_ELEMENTS
     partitions = [(0, b"", [])] * many if what == "partitions" else [(0, b"", [b""] * many)]
     with pytest.raises(InvalidFrame) as caught:
         scan_whole(9, tagged_request([(b"t", partitions, [])]), 0)
@@ -252,6 +252,17 @@ def test_merged_answer_keeps_request_order(version, cut):
     errors = {place: 19 if place in cut else 0 for place in wanted}
     assert got == [(a, [(0, errors[0, 0]), (7, errors[0, 1])]), (b, []), (c, [(2, errors[2, 0]), (1, errors[2, 1])])]
     assert answer.get("throttle_time_ms", 88) == 88
+
+
+def test_long_merged_answer_has_message_once():
+    count, message = 3_000, "m" * 100
+    frame, body = request(9, [(b"t", [(index, b"") for index in range(count)])])
+    topics = scan_whole(9, frame, body).topics
+    broker = response(9, [(b"t", [(0, 0)])], throttle_time_ms=0)
+    answer = merged(9, broker, read_results(9, broker), topics, {(0, index) for index in range(1, count)}, 19, message)
+    (topic,) = codec.decode_response(ApiKey.PRODUCE, 9, answer)["responses"]
+    assert [part["error_code"] for part in topic["partition_responses"]] == [0] + [19] * (count - 1)
+    assert [part["error_message"] for part in topic["partition_responses"]] == [None, message] + [None] * (count - 2)
 
 
 def test_unknown_tagged_fields_survive():

@@ -10,6 +10,7 @@ from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
 from protocol.api_keys import ApiKey
+from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
 
@@ -43,6 +44,15 @@ def refused(correlation_id, *, version=9):
     if version >= 1:
         values["throttle_time_ms"] = int(MUTED * 1000)
     return m.codec.encode_response(ApiKey.PRODUCE, version, values, correlation_id)
+
+
+def test_paused_produce_with_too_many_partitions_ends_connection():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    partitions = [{"index": index, "records": b""} for index in range(20_000)]
+    values = {"acks": 1, "timeout_ms": 1, "topic_data": [{"name": m.TOPIC, "partition_data": partitions}]}
+    with pytest.raises(InvalidFrame, match="send several requests"):
+        t.client_sends(m.codec.encode_request(ApiKey.PRODUCE, 9, values, 1, "etl"))
 
 
 def test_open_gate_keeps_fast_path():
