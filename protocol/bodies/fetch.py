@@ -18,6 +18,9 @@ FLEXIBLE_SINCE: Final = 12
 _TOPIC_ID_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
 
+_SHARE_RENEW_SINCE: Final = 2
+_SHARE_RECORDS_BYTES: Final = 9  # of ShareFetch v2+: the maximum of records, the batch size, the acquire mode
+
 _THREE_INTS: Final = Struct(">iii")
 _TWO_INTS: Final = Struct(">ii")
 _NO_MAX_BYTES: Final = 2**31 - 1
@@ -32,7 +35,8 @@ class FetchHead(NamedTuple):
     """The fixed fields of a Fetch request. Offsets are absolute in the decoded buffer; times are ms, sizes bytes.
 
     Up to v2, `max_bytes_offset` is -1 and `max_bytes` is 2**31 - 1 (no limit). Up to v6, `session_id` is 0 and
-    `session_epoch` -1: the values of a request without a session.
+    `session_epoch` -1: the values of a request without a session. A ShareFetch that `renews` acquisition locks gets no records
+    (KIP-1222).
     """
 
     max_wait_offset: int
@@ -44,6 +48,7 @@ class FetchHead(NamedTuple):
     session_id: int
     session_epoch: int
     has_topics: bool
+    renews: bool = False
 
 
 def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHead:
@@ -65,7 +70,7 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
     return _peek_sessionless(buf, at, end, version)
 
 
-def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int) -> FetchHead:
+def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int, version: int) -> FetchHead:
     """The head of the ShareFetch request (KIP-932) with its body at `body_offset`. Share sessions have no id.
 
     The request ends at `after`. Raises `Incomplete` if the head continues behind `end`, and `InvalidFrame`.
@@ -75,7 +80,12 @@ def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int) -> Fet
     reader.skip_string()  # the member
     epoch = reader.int32()
     at = reader.pos
-    return FetchHead(at, at + 4, at + 8, reader.int32(), reader.int32(), reader.int32(), 0, epoch, has_topics=True)
+    max_wait, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
+    renews = False
+    if version >= _SHARE_RENEW_SINCE:
+        reader.skip(_SHARE_RECORDS_BYTES)
+        renews = reader.byte() != 0
+    return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, 0, epoch, has_topics=True, renews=renews)
 
 
 def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead:

@@ -43,7 +43,7 @@ class FetchHandler:
         self._throttle = throttle
         self.consumers = [Consumer()]  # the connection's place in each of its buckets, see `places`
         self._requested = 0  # bytes, by all unanswered Fetches under a quota
-        self.share_pending = False  # a ShareFetch under a quota is unanswered
+        self.share_pending: ChargedFetch | None = None  # the unanswered ShareFetch under a quota
         self.answer_awaited = False  # the next Fetch or ShareFetch waits for one of the answers
 
     def handle(self, request: Request, now: float) -> Verdict:
@@ -96,10 +96,11 @@ class FetchHandler:
         consumers = self.places(buckets)
         limited = is_limited(buckets)
         if api_key != _FETCH:
-            # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
-            self.share_pending = False
-            if limited:
-                self._note(size, 0)
+            if special is self.share_pending:
+                # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
+                self.share_pending = None
+                if limited:
+                    self._note(size, 0)
         elif limited:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
@@ -169,15 +170,18 @@ class ShareFetchHandler:
         self._fetch = fetch_handler
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Wait for the ShareFetch before it, or while the bucket is in debt. The end of a session never waits."""
+        """Wait for the ShareFetch before it, or while the bucket is in debt.
+
+        The end of a session never waits. Nor does a renewal of acquisition locks, which would expire meanwhile.
+        """
         header = request.header
-        head = fetch.peek_share_fetch(request.data, header.body_offset, request.end, request.after)
+        head = fetch.peek_share_fetch(request.data, header.body_offset, request.end, request.after, header.api_version)
         self._client.use(header.client_id, now)
         buckets = self._client.buckets(_KIND, now)
         consumers = self._fetch.places(buckets)
-        ends_session = head.session_epoch == -1
-        if is_limited(buckets) and not ends_session:
-            if self._fetch.share_pending and is_enforced(buckets):
+        gets_records = head.session_epoch != -1 and not head.renews
+        if is_limited(buckets) and gets_records:
+            if self._fetch.share_pending is not None and is_enforced(buckets):
                 self._fetch.answer_awaited = True
                 return DEFER
             if _over_quota(buckets, consumers, self._throttle, request, now, answered=False):
@@ -185,9 +189,9 @@ class ShareFetchHandler:
         request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
         allowance = _allowance(buckets, 0, now, first=consumers[0].unknown)
-        if allowance is None or ends_session:
+        if allowance is None or not gets_records:
             return FORWARD
-        self._fetch.share_pending = True
+        self._fetch.share_pending = charged
         charged.reserve(buckets, consumers, max(min(head.max_bytes, allowance), 0), now)  # clients may send any number
         return _within(allowance, request, head)
 

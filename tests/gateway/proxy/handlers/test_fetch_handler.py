@@ -576,6 +576,35 @@ def test_share_fetch_that_ends_its_session_never_waits():
     t.broker_got(share_fetch(epoch=-1))
 
 
+def renewal(correlation_id=2, *, renews=True):
+    values = {"group_id": "g", "member_id": "m", "share_session_epoch": 4, "max_bytes": 0, "max_records": 0, "topics": []}
+    return codec.encode_request(ApiKey.SHARE_FETCH, 2, values | {"is_renew_ack": renews}, correlation_id, "etl")
+
+
+@pytest.mark.parametrize("by", [None, 1])
+def test_renewal_of_acquisition_locks_never_waits(by):
+    t = over_quota()
+    t.client_sends(renewal(), renewal(3), by=by)
+    t.broker_got(renewal(), renewal(3))
+
+
+def test_share_fetch_of_no_bytes_without_renewal_waits():
+    """A broker answers it with a whole batch."""
+    t = over_quota()
+    t.client_sends(renewal(renews=False))
+    t.broker_got()
+
+
+def test_answer_to_renewal_lets_no_further_share_fetch_pass():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(renewal(2), share_fetch(3), share_fetch(4))
+    t.broker_got(renewal(2), share_fetch(3, max_bytes=BURST))
+    t.broker_answers(codec.encode_response(ApiKey.SHARE_FETCH, 2, {"responses": []}, 2))
+    t.broker_got()
+    t.broker_answers(codec.encode_response(ApiKey.SHARE_FETCH, 1, {"responses": []}, 3))
+    assert t.broker_inbox[8:12] == share_fetch(4)[8:12]
+
+
 def test_pipelined_share_fetches_go_one_by_one():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(SHARE_FETCH, share_fetch(3))
