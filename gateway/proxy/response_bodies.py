@@ -26,7 +26,10 @@ REWRITES: dict[int, tuple[int, Rewrite]] = {
     ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
     ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
 }
-"""Responses that may carry addresses or versions: the first such version, and the function that changes a whole frame."""
+"""Responses that may carry addresses or versions: the first such version, and the function that changes a whole frame.
+
+DescribeQuorum is not among them. Clients print its addresses of controllers, and connect to none.
+"""
 
 NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
 

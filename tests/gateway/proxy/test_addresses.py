@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from gateway.proxy.response_bodies import CollectedBody, DroppedBody, SearchedBody
+from gateway.proxy.response_bodies import REWRITES, SEARCHED_SINCE, CollectedBody, DroppedBody, SearchedBody
 from protocol.api_keys import APIS, ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, limits
@@ -198,6 +198,32 @@ def test_leader_addresses_without_room_are_dropped(by):
     decoded = codec.decode_response(ApiKey.FETCH, 17, bytes(t.client_inbox))
     assert len(decoded["node_endpoints"]) == (2 if by is None else 0)
     assert b"internal" not in t.client_inbox
+
+
+def _ports(fields, path=""):
+    """Yield the path of each field with a port, and the first version that has it."""
+    for field in fields:
+        name = f"{path}{field['name']}"
+        if field["name"] == "Port":
+            yield name, int(field["versions"].split("-")[0].rstrip("+"))
+        yield from _ports(field.get("fields", ()), f"{name}.")
+
+
+def test_all_responses_with_addresses_are_rewritten_or_known():
+    known = {
+        ApiKey.DESCRIBE_QUORUM: "controllers, to which no client connects: see docs/reference/compatibility.md",
+        ApiKey.STREAMS_GROUP_HEARTBEAT: "other clients",
+        ApiKey.STREAMS_GROUP_DESCRIBE: "other clients",
+    }
+    rewritten = {key: since for key, (since, _) in REWRITES.items()} | SEARCHED_SINCE
+    found = {}
+    for key in codec.KEYS & {spec.key for spec in APIS.values() if spec.on_broker_listener}:
+        spec = codec.response_class(key)._json
+        for _, since in _ports([*spec["fields"], *spec.get("commonStructs", ())]):
+            found[key] = min(since, found.get(key, since))
+    assert found.keys() - known.keys() == rewritten.keys() - {ApiKey.API_VERSIONS}
+    assert known.keys() <= found.keys()
+    assert all(rewritten[key] <= since for key, since in found.items() if key not in known)
 
 
 # The versions that a client gets.
