@@ -38,6 +38,8 @@ def _properties(brokers: int) -> dict[str, str]:
         "log.segment.bytes": str(64 * 1024 * 1024),
         "num.network.threads": "2",
         "num.io.threads": "4",
+        # Otherwise KRaft writes a no-op record twice a second, which costs an idle broker 0.5 to 1 % of a core.
+        "metadata.max.idle.interval.ms": "0",
     }
 
 
