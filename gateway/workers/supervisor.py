@@ -39,6 +39,9 @@ GRACE_SECONDS = 10.0
 CUT_SECONDS = 5.0
 """A worker's time after a second signal: it closes its connections at once, but still writes its ledger and state."""
 
+MAX_SOCKET_BYTES = 107
+"""The longest path of a Unix socket (unix(7): 108 bytes with the final zero)."""
+
 _log = logging.getLogger("weir.workers")
 
 
@@ -52,6 +55,13 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
             directory = stack.enter_context(_private_directory())
         except OSError as error:
             _log.error("no directory for the workers: %s — free space there, or name another folder in TMPDIR", error)
+            return CANNOT_KEEP
+        longest = os.fsencode(Worker(config.workers - 1, directory).admin_socket)
+        if len(longest) > MAX_SOCKET_BYTES:
+            _log.error(
+                "%s is too long for a worker's socket: %d bytes, the system allows %d — name a shorter folder in TMPDIR",
+                os.fsdecode(longest), len(longest), MAX_SOCKET_BYTES,
+            )  # fmt: skip
             return CANNOT_KEEP
         return await Supervisor(path, config, directory, options).run()
 

@@ -20,7 +20,7 @@ import pytest
 from gateway.config.load import load_config
 from gateway.config.problems import ConfigError
 from gateway.files import file_lock
-from gateway.workers.supervisor import Supervisor, supervise
+from gateway.workers.supervisor import MAX_SOCKET_BYTES, Supervisor, supervise
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.test_webhook import SECRET, Receiver
 from tests.weir_process import Weir, wait_until
@@ -350,6 +350,25 @@ class TestWhatKeepsItFromStarting:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
         assert await supervise(weir.config_file, load_config(weir.config_file)) == 1
         assert "no directory for the workers: " in caplog.text
+
+    async def test_long_temporary_directory_is_named(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weir = gateway(tmp_path)
+        long = tmp_path / ("d" * MAX_SOCKET_BYTES)
+        long.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(long))
+        assert await supervise(weir.config_file, load_config(weir.config_file)) == 1
+        assert f"{long}/weir-workers-" in caplog.text
+        assert "name a shorter folder in TMPDIR" in caplog.text
+        assert not any(long.iterdir())
+
+    def test_longest_socket_path_can_be_bound(self, tmp_path: Path) -> None:
+        longest = str(tmp_path / ("s" * (MAX_SOCKET_BYTES - len(bytes(tmp_path)) - 1)))
+        with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+            one.bind(longest)
+            with pytest.raises(OSError, match="too long"):
+                other.bind(longest + "s")
 
     def test_admin_port_in_use_is_named(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path)
