@@ -180,7 +180,7 @@ class Member:
             for flow in peer.flows.values():
                 flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
-        self._connections.receive(identity, message.connections)
+        self._connections.receive(identity, message.connections, message.turns)
         self._demands.receive(identity, message.demands, now)
 
     def _charge(self, identity: str, peer: Peer, uses: Iterable[EntityUse], now: float, *, resumed: bool) -> None:
@@ -252,11 +252,11 @@ class Member:
     def _record(self, clock: Callable[[], float], *, last: bool = False) -> Steps[Record]:
         self._sequence += 1
         sequence, members = self._sequence, self.status.members
-        connections, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)
+        connections, turns, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)
         demands, unpublished = self._demands.chosen(sequence, MAX_MESSAGE_BYTES // 8)
         uses, waiting = yield from self._own.chosen(members, sequence, clock(), last=last)
         self.status.left_out_total += left_out + unpublished + waiting
-        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands))
+        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns))
 
     def _count(self, clock: Callable[[], float]) -> Steps[None]:
         return self._own.count(chain.from_iterable(each.changed() for each in self._shared), self.quiet, clock)

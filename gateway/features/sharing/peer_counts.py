@@ -1,9 +1,10 @@
 """Open connections of which gateways inform each other, so that a maximum number holds for all of them together."""
 
 from collections.abc import Container, Iterable, Mapping
+from math import ceil
 from typing import Final, Protocol
 
-from gateway.features.sharing.use_message import MAX_COUNTS, CountKey
+from gateway.features.sharing.use_message import MAX_COUNTS, MAX_TURNS, CountKey
 
 COUNTS_OF_ALL: Final = 2_000
 """The maximum number of counts that the messages of all members have in one interval."""
@@ -11,9 +12,17 @@ COUNTS_OF_ALL: Final = 2_000
 LEAST_COUNTS: Final = 20
 """The number of counts that a message may have in any case."""
 
+MAX_KEPT: Final = 100_000
+"""With more counts of all peers, only those of each peer's last message are kept."""
+
 
 class SharedCounts(Protocol):
     """The numbers of open connections of this gateway that have a maximum."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds with few counts. Each message has all of these; the others take turns if they are too many."""
+        ...
 
     def open_counts(self, members: int, known: Container[CountKey]) -> Iterable[tuple[CountKey, int, int]]:
         """Each count that is `known` to peers, or at least half of one member's part of its maximum, with the maximum.
@@ -32,28 +41,45 @@ class PeerCounts:
 
     def __init__(self, own: SharedCounts | None) -> None:
         self._own = own
-        self._of: dict[str, Mapping[CountKey, int]] = {}
+        self._queue: dict[CountKey, None] = {}  # own counts that take turns: those that have waited longest come first
+        self._messages: dict[str, list[Mapping[CountKey, int]]] = {}  # of each peer, the last one at the end
+        self._of: dict[str, dict[CountKey, int]] = {}
+        self._kept = 0  # counts in all of `_messages`
         self._sums: dict[CountKey, int] = {}
         self._parts = 1
 
-    def receive(self, identity: str, counts: Mapping[CountKey, int]) -> None:
-        """Replace the counts of a peer by those of its last message."""
-        before = self._of.get(identity, {})
-        if counts == before:
-            return
-        self._of[identity] = counts
-        for key in before.keys() | counts.keys():
-            total = self._sums.get(key, 0) + counts.get(key, 0) - before.get(key, 0)
-            if total:
-                self._sums[key] = total
+    def receive(self, identity: str, counts: Mapping[CountKey, int], turns: int = 1) -> None:
+        """Replace the counts of a peer by those of its last `turns` messages, of which this is the last one."""
+        messages = self._messages.setdefault(identity, [])
+        messages.append(counts)
+        dropped = messages[: -turns if self._kept <= MAX_KEPT else -1]
+        del messages[: len(dropped)]
+        self._kept += len(counts) - sum(map(len, dropped))
+        known = self._of.setdefault(identity, {})
+        changed = False
+        for key in counts.keys() | set[CountKey]().union(*dropped):
+            count = next((each[key] for each in reversed(messages) if key in each), 0)
+            changed |= self._replace(known, key, count)
+        if changed:
+            self._tell()
+
+    def _replace(self, known: dict[CountKey, int], key: CountKey, count: int) -> bool:
+        """Replace one count of a peer. True if it has changed."""
+        before = known.get(key, 0)
+        if count == before:
+            return False
+        total = self._sums.get(key, 0) + count - before
+        for counts, value in ((known, count), (self._sums, total)):
+            if value:
+                counts[key] = value
             else:
-                self._sums.pop(key, None)
-        self._tell()
+                counts.pop(key, None)
+        return True
 
     def forget(self, identity: str) -> None:
         """The peer has left or is silent: its connections are closed."""
         self.receive(identity, {})
-        self._of.pop(identity, None)
+        del self._messages[identity], self._of[identity]
 
     def divide(self, parts: int) -> None:
         """Give this gateway one part of `parts` of each maximum."""
@@ -61,18 +87,32 @@ class PeerCounts:
             self._parts = parts
             self._tell()
 
-    def chosen(self, members: int, room: int) -> tuple[dict[CountKey, int], int]:
-        """The counts to publish, the fullest first, in a message with `room` bytes for them; and how many are left out."""
+    def chosen(self, members: int, room: int) -> tuple[dict[CountKey, int], int, int]:
+        """The counts to publish in a message with `room` bytes for them, the turns, and how many are left out of the message.
+
+        So many messages as there are turns have each count at least once. The few counts come first, then those that have
+        waited longest. New ones wait in the order of their fullness.
+        """
         if self._own is None:
-            return {}, 0
+            return {}, 1, 0
         found = sorted(self._own.open_counts(members, self._sums), key=lambda each: -each[1] / each[2])
+        counts = {key: count for key, count, _ in found}
+        few = [key for key in counts if key[0] in self._own.kinds][:MAX_COUNTS]
+        waiting = [key for key in {**self._queue, **counts} if key in counts and key[0] not in self._own.kinds]
+        most = min(MAX_COUNTS - len(few), max(LEAST_COUNTS, COUNTS_OF_ALL // members))
         chosen: dict[CountKey, int] = {}
-        for key, count, _ in found[: min(MAX_COUNTS, max(LEAST_COUNTS, COUNTS_OF_ALL // members))]:
+        for key in (*few, *waiting[:most]):
             room -= _ROW_BYTES + 6 * len(key[1])
             if room < 0:
                 break
-            chosen[key] = count
-        return chosen, len(found) - len(chosen)
+            chosen[key] = counts[key]
+        left_out = len(counts) - len(chosen)
+        self._queue = dict.fromkeys(key for key in waiting if key not in chosen)
+        if not left_out:
+            return chosen, 1, 0
+        self._queue |= dict.fromkeys(key for key in waiting if key in chosen)
+        turns = ceil(len(waiting) / max(1, len(waiting) - left_out)) + 1  # one more, as a message may be lost
+        return chosen, min(turns, MAX_TURNS), left_out
 
     def _tell(self) -> None:
         if self._own is not None:

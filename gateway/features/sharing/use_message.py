@@ -8,9 +8,10 @@ A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `
 tag `broker` is a node id as text; an older Weir skips rows with it.
 The first count is the use since the member began to count, the second the use within the quota window. A row of `Connections`
 has the kind and the name of a maximum number, and the member's open connections. Each message has all such rows; messages of
-an older Weir have none. A row of `Demands` has the kind and the name of a group, and the demand of its clients per second. Null
-is a demand without a bound. Each message has the rows that changed, and later messages have them again. A record without a
-value means that the member has left.
+an older Weir have none. With `"Turns": 3`, the rows are too many for one message, and the last three messages together have all
+of them. An older Weir takes only the last message's rows. A row of `Demands` has the kind and the name of a group, and the
+demand of its clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
+have them again. A record without a value means that the member has left.
 """
 
 import json
@@ -29,6 +30,9 @@ MAX_ENTITIES = 500
 
 MAX_COUNTS = 500
 """The maximum number of counts of connections in one message."""
+
+MAX_TURNS = 20
+"""The maximum number of messages that have the counts of connections together."""
 
 MAX_DEMANDS = 1_000
 """The maximum number of demands in one message."""
@@ -60,13 +64,14 @@ class EntityUse:
 @dataclass(frozen=True, slots=True)
 class UseMessage:
     """A member's use, its open connections and its demands. `sequence` rises by one with each message; `skipped` has the
-    reasons of unusable rows."""
+    reasons of unusable rows. The last `turns` messages together have all counts of connections."""
 
     sequence: int
     entities: tuple[EntityUse, ...]
     skipped: tuple[str, ...] = ()
     connections: Mapping[CountKey, int] = field(default_factory=dict)
     demands: Mapping[DemandKey, float] = field(default_factory=dict)
+    turns: int = 1
 
 
 def encode(message: UseMessage) -> bytes:
@@ -74,6 +79,8 @@ def encode(message: UseMessage) -> bytes:
     fields = {"Version": VERSION, "Sequence": message.sequence, "Entities": rows}
     if message.connections:
         fields["Connections"] = [[kind, name, count] for (kind, name), count in message.connections.items()]
+    if message.turns > 1:
+        fields["Turns"] = message.turns
     if message.demands:
         rows = [[kind, name, None if demand == inf else demand] for (kind, name), demand in message.demands.items()]
         fields["Demands"] = rows
@@ -116,7 +123,8 @@ def parse(value: bytes) -> UseMessage:
             skipped.append(error.reason)
     connections = _connections(fields.get("Connections", []), skipped)
     demands = _demands(fields.get("Demands", []), skipped)
-    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands)
+    turns = min(max(_count(fields.get("Turns", 1), "Turns"), 1), MAX_TURNS)
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns)
 
 
 def _use(row: object) -> EntityUse:

@@ -11,8 +11,8 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 PEERS = (b"2f6c1b7e9d034a58", b"00000000000000aa")
 OWN = "ffffffffffffffff"
 WORDS = (
-    b'"Version":1', b'"Sequence":', b'"Entities":', b'"Connections":', b'"Demands":', b'"produce"', b'"fetch"',
-    b'{"user":"alice"}',
+    b'"Version":1', b'"Sequence":', b'"Entities":', b'"Connections":', b'"Turns":', b'"Demands":', b'"produce"',
+    b'"fetch"', b'{"user":"alice"}',
     b'{"client_id":"etl","user":"alice"}', b'{"name":"payments"}', b'{"ip":"10.0.0.1"}', b'{"group":"jobs"}', b'"broker":"3"',
     b"9223372036854775807", b"1e999", b"NaN", b"null", b'"\\ud800"', b"true", b"\n",
 )  # fmt: skip
@@ -49,8 +49,8 @@ def _check_message(line: bytes) -> None:
         _check_error(error)
         return
     again = parse(encode(message))
-    assert (again.sequence, again.entities, again.connections, again.demands, again.skipped) == (
-        message.sequence, message.entities, message.connections, message.demands, ()
+    assert (again.sequence, again.entities, again.connections, again.demands, again.turns, again.skipped) == (
+        message.sequence, message.entities, message.connections, message.demands, message.turns, ()
     )  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def seeds():
         2,
         [["produce", {"user": "alice", "client_id": "etl"}, 9000, 8000], ["topic", {"name": "payments"}, 1, 1]],
         Connections=[["user", "alice", 12]],
+        Turns=3,
         Demands=[["produce", "payments", 1048576.0], ["fetch", "x", None]],
     )
     third = _line(3, [["produce", {"user": "alice", "broker": "3"}, 1, 1], ["connection", {"ip": "10.0.0.1"}, 7, 7]])

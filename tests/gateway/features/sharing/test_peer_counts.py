@@ -148,14 +148,19 @@ def published(fleet, number):
 
 
 class OwnCounts:
-    """So many addresses with one connection each."""
+    """So many addresses with one connection each, and the counts of `few` listeners, which are the emptiest."""
 
-    def __init__(self, count):
+    kinds = frozenset(("listener",))
+
+    def __init__(self, count, few=0):
         self.count = count
+        self.few = few
 
     def open_counts(self, members, known):
         for number in range(self.count):
             yield ("ip", f"10.0.{number // 250}.{number % 250}"), 1 + number, 10_000
+        for number in range(self.few):
+            yield ("listener", f"clients-{number}"), 1, 1_000_000
 
     def heed_peers(self, peers, parts): ...
 
@@ -164,15 +169,78 @@ class OwnCounts:
     ("members", "most"), [(1, MAX_COUNTS), (4, MAX_COUNTS), (10, COUNTS_OF_ALL // 10), (1_000, LEAST_COUNTS)]
 )
 def test_message_has_a_bounded_number_of_counts(members, most):
-    chosen, left_out = PeerCounts(OwnCounts(1_000)).chosen(members, 1 << 20)
+    chosen, _, left_out = PeerCounts(OwnCounts(1_000)).chosen(members, 1 << 20)
     assert (len(chosen), left_out) == (most, 1_000 - most)
     assert min(chosen.values()) == 1_001 - most  # the fullest
 
 
 def test_message_has_bounded_bytes_of_counts():
-    chosen, left_out = PeerCounts(OwnCounts(100)).chosen(1, 1_000)
+    chosen, _, left_out = PeerCounts(OwnCounts(100)).chosen(1, 1_000)
     assert 0 < len(chosen) < 20
     assert left_out == 100 - len(chosen)
+
+
+@pytest.mark.parametrize("members", [1, 1_000])
+def test_each_message_has_the_counts_of_listeners(members):
+    counts = PeerCounts(OwnCounts(1_000, few=10))
+    for _ in range(3):
+        chosen, _, _ = counts.chosen(members, 1 << 20)
+        assert sum(kind == "listener" for kind, _ in chosen) == 10
+        assert len(chosen) <= MAX_COUNTS
+
+
+@pytest.mark.parametrize("count", [MAX_COUNTS + 1, 1_000, 3_210])
+def test_left_out_counts_come_in_their_turn(count):
+    counts, seen = PeerCounts(OwnCounts(count, few=3)), []
+    _, turns, left_out = counts.chosen(1, 1 << 20)
+    assert left_out == count + 3 - MAX_COUNTS
+    for _ in range(turns - 1):
+        seen += counts.chosen(1, 1 << 20)[0]
+    assert len(set(seen)) == count + 3
+
+
+def test_peer_keeps_all_counts_that_take_turns():
+    sender, receiver = PeerCounts(OwnCounts(1_200, few=3)), PeerCounts(OwnCounts(0))
+    for number in range(20):
+        chosen, turns, _ = sender.chosen(4, 1 << 20)
+        if number != 15:  # lost
+            receiver.receive("a", chosen, turns)
+        if number >= 3:
+            assert len(receiver._sums) == 1_203
+
+
+def test_closed_connections_of_counts_in_turns_are_forgotten():
+    own = OwnCounts(1_200)
+    sender, receiver = PeerCounts(own), PeerCounts(OwnCounts(0))
+    for _ in range(5):
+        receiver.receive("a", *sender.chosen(4, 1 << 20)[:2])
+    own.count = 7
+    receiver.receive("a", *sender.chosen(4, 1 << 20)[:2])
+    assert len(receiver._sums) == 7
+
+
+def test_too_many_counts_of_peers_are_not_kept(monkeypatch):
+    monkeypatch.setattr("gateway.features.sharing.peer_counts.MAX_KEPT", 1_000)
+    sender, receiver = PeerCounts(OwnCounts(5_000)), PeerCounts(OwnCounts(0))
+    for _ in range(50):
+        receiver.receive("a", *sender.chosen(4, 1 << 20)[:2])
+        assert len(receiver._sums) <= 1_000 + MAX_COUNTS
+    receiver.forget("a")
+    assert (receiver._sums, receiver._kept, receiver._messages) == ({}, 0, {})
+
+
+def test_maximum_holds_beside_many_full_users():
+    """Each gateway has more users at their maximum than a message has counts."""
+    fleet = Fleet(2, listener=1_500, **{f"user-{number}": 1 for number in range(1_400)})
+    for number in range(1_400):
+        assert fleet.connect(number % 2, f"user-{number}", ip=f"10.0.{number % 250}.{number // 250}") is not None
+    fleet.run(1.0)
+    assert not any(fleet.connect((number + 1) % 2, f"user-{number}") for number in range(1_400))
+    for number in range(300):
+        fleet.connect(number % 2, "alice", ip="10.0.255.1")
+        if number % 10 == 0:
+            fleet.run(2 * INTERVAL)
+    assert sum(gateway.gateway.connections for gateway in fleet.gateways) <= 1_510
 
 
 @settings(max_examples=50)

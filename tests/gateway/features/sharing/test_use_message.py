@@ -11,6 +11,7 @@ from gateway.features.sharing.use_message import (
     MAX_COUNTS,
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
+    MAX_TURNS,
     EntityUse,
     UseMessage,
     encode,
@@ -32,7 +33,10 @@ uses = st.builds(EntityUse, st.sampled_from(list(KINDS)), tags, counts, counts)
 connections = st.dictionaries(st.tuples(st.sampled_from(["ip", "user"]), st.text(max_size=20)), counts, max_size=5)
 
 
-@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections))
+turns = st.integers(1, MAX_TURNS)
+
+
+@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns))
 def test_message_survives_round_trip(message: UseMessage) -> None:
     assert parse(encode(message)) == message
 
