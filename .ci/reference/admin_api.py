@@ -46,7 +46,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/readyz": {
         "summary": "Readiness probe",
         "media": TEXT,
-        "notes": "`ready`, or 503 with the reason: no broker has been reached yet, or the gateway is draining.",
+        "notes": "`ready`, or 503 with the reason: for example, no broker has been reached yet, or the gateway is draining.",
         "errors": {503: "The gateway is not ready; the text is the reason."},
     },
     "/metrics": {

@@ -11,12 +11,14 @@ from protocol.headers import RequestHeader
 class ProduceGate:
     """Open while `delay` is 0.0, which costs nothing. A caller that opens or closes it has the engine recall its buckets.
 
-    A Produce request mutes its client for `delay` seconds. While `paused` is set, no Produce request goes to a broker.
+    A Produce request mutes its client for `delay` seconds. While `paused` is set, no Produce request goes to a broker. With
+    `learning`, the state of the volumes is not known yet: requests that a pause would refuse wait for the first verdict.
     Two kinds of requests always pass: to a topic of Weir's own alone, and of clients that are exempt from volume quotas.
     """
 
     __slots__ = (
         "delay",
+        "learning",
         "paused",
         "put_off_total",
         "refused_total",
@@ -27,9 +29,10 @@ class ProduceGate:
     def __init__(self) -> None:
         self.delay = 0.0
         self.paused = False
+        self.learning = False
         self.throttled_total = 0  # requests that went to their broker and were delayed
         self.refused_total = 0  # requests that were answered with an error
-        self.put_off_total = 0  # deferrals of requests without an answer (acks=0)
+        self.put_off_total = 0  # deferrals: of requests without an answer (acks=0), and before the first verdict
         self.totals = KindTotals()
 
     @property

@@ -37,7 +37,12 @@ SPEED_UP = 6
 """While producers are throttled or paused, usage is published six times as often."""
 
 LEARN_SECONDS = 5.0
-"""The maximum time that a watch that replaces another one reads the topic and the brokers before it judges."""
+"""The maximum time that a watch reads the topic and the brokers before its first verdict."""
+
+HOLD_SECONDS = 0.5
+"""Producers that wait for the first verdict are looked at again after this time. The verdict ends their wait at once."""
+
+_LEARN_STEP_SECONDS = 0.05
 
 _RETRY_SECONDS = 1.0
 
@@ -86,7 +91,9 @@ class VolumeWatch:
         outlet: Outlet,
         *,
         on_release: Callable[[], None] = lambda: None,
+        after: "VolumeWatch | None" = None,
     ) -> None:
+        """`after` is the watch that this one replaces."""
         self.config = config
         self._outlet = outlet
         self._engine = engine
@@ -101,7 +108,10 @@ class VolumeWatch:
         self._wake_publisher = asyncio.Event()
         self._verdict = VolumeVerdict(VolumeState.OPEN, 0.0)
         self._reported, self._reported_enforced = self._verdict, True
+        if after is not None:
+            self._reported, self._reported_enforced = after._reported, after._reported_enforced
         self._begun = False
+        self._learn_until = float("inf")
         self._handed_over = False
 
     async def run(self, before: asyncio.Task[None] | None = None) -> None:
@@ -117,8 +127,7 @@ class VolumeWatch:
                     group.create_task(self._log.run(), name="read the volume usage topic")
                     if self._source is not None:
                         group.create_task(self._publish(self._source), name="publish volume usage")
-                    if before is not None:
-                        await self._learn()
+                    await self._learn()
                     while True:
                         self._judge()
                         await asyncio.sleep(JUDGE_SECONDS)
@@ -136,11 +145,19 @@ class VolumeWatch:
         self._set_gate(0.0, paused=False)
 
     async def _learn(self) -> None:
-        """Wait until usage and brokers are known, because a first verdict without them may open the gate."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEARN_SECONDS):
-                while not (self._log.status.caught_up and self._volumes.knows_brokers):
-                    await self._log.looked()
+        """Leave the gate as it is until brokers and usage are known, or the config changes.
+
+        A verdict without them may pause producers although the disks are fine, or end a pause although a disk is full.
+        """
+        config = self.config
+        self._learn_until = min(self._learn_until, clock.monotonic() + LEARN_SECONDS)  # also for a watch that fails soon
+        while self.config is config and (now := clock.monotonic()) < self._learn_until:
+            self._verdict = verdict = self._volumes.judge(now)
+            # Agents publish at times of their own: usage that the topic does not have may come late.
+            awaited = [broker for broker, _ in verdict.unknown if broker is None or self._source is not None]
+            if self._log.status.caught_up and (not awaited or verdict.reason == "hard_limit"):
+                return
+            await asyncio.sleep(_LEARN_STEP_SECONDS)
 
     def hand_over(self) -> None:
         """Leave the gate as it is in `end`, because another watch follows."""
@@ -239,7 +256,7 @@ class VolumeWatch:
         gate = self._gate
         closes = delay > 0.0 and not gate.closed
         releases = (gate.paused and not paused) or (gate.closed and delay == 0.0)
-        gate.delay, gate.paused = delay, paused
+        gate.delay, gate.paused, gate.learning = delay, paused, False
         if closes:
             self._engine.recall()
         if releases:
@@ -297,15 +314,27 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
     ) -> None:
         self._section = section
         self._watched = metadata, engine, gate, outlet
+        self._gate = gate
         self._reconsider = reconsider
         self._tasks: BackgroundTasks | None = None
         self._watch: VolumeWatch | None = None
         self._task: BackgroundTask | None = None
 
+    async def restore(self) -> None:
+        """Let producers wait until the first verdict. No client is connected yet."""
+        section, gate = self._section, self._gate
+        if section is not None and section.enforce:
+            gate.learning = True
+            if section.when_unknown == VolumeState.PAUSE.value:
+                gate.delay, gate.paused = HOLD_SECONDS, True
+
+    def not_ready(self) -> str | None:
+        return "the disk usage of the brokers is not known yet" if self._gate.learning else None
+
     def start(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
         if self._section is not None:
-            self._begin(self._section, tasks, None)
+            self._begin(self._section, tasks)
 
     def apply(self, section: VolumesConfig | None) -> list[str]:
         before, self._section = self._section, section
@@ -313,14 +342,14 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
             return []
         if section is not None and self._watch is not None and self._watch.reconfigure(section):
             return []
-        ending = self._task
-        if ending is not None and self._watch is not None:
-            if section is not None:
-                self._watch.hand_over()
-            ending.cancel()
+        watch, ending = self._watch, self._task
         self._watch = self._task = None
+        if ending is not None and watch is not None:
+            if section is not None:
+                watch.hand_over()
+            ending.cancel()
         if section is not None:
-            self._begin(section, self._tasks, None if ending is None else ending.task)
+            self._begin(section, self._tasks, None if ending is None else ending.task, watch)
         return []
 
     def report(self) -> VolumesReport | None:
@@ -341,8 +370,14 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         if self._task is not None:
             self._task.cancel()
 
-    def _begin(self, section: VolumesConfig, tasks: BackgroundTasks, before: asyncio.Task[None] | None) -> None:
-        self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider)
+    def _begin(
+        self,
+        section: VolumesConfig,
+        tasks: BackgroundTasks,
+        before: asyncio.Task[None] | None = None,
+        after: VolumeWatch | None = None,
+    ) -> None:
+        self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider, after=after)
         self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(before), watch.end)
 
 

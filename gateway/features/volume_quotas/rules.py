@@ -113,11 +113,6 @@ class ClusterVolumes:
             self._seen |= dict.fromkeys(active, now)
             self._seen = {broker: seen for broker, seen in self._seen.items() if now - seen < self.freshness}
 
-    @property
-    def knows_brokers(self) -> bool:
-        """True once a Metadata answer has named brokers."""
-        return self._last_look > float("-inf")
-
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over usage from `age` seconds ago; returns None, or the reason for skipping it.
 

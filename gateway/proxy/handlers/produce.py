@@ -75,7 +75,8 @@ class ProduceHandler:
             acks, acks_end = _acks(request)
             self._client.use(request.header.client_id, now)
             if self._is_gated(request, acks_end):
-                return self._defer_paused(now) if acks == 0 else self._refuse_paused(request, now)
+                waits = acks == 0 or self._gate.learning
+                return self._defer_paused(now) if waits else self._refuse_paused(request, now)
         if self._half_closed or self._is_free(request, now):
             self._client.leave_queue()
         elif self._has_to_queue(request, now):
@@ -179,7 +180,7 @@ class ProduceHandler:
     # The pause while a volume is over its hard limit.
 
     def _defer_paused(self, now: float) -> Verdict:
-        """Mute the client before the request: without an answer it would not learn of a refusal."""
+        """Mute the client before the request: without an answer it would not learn of a refusal, or none is due yet."""
         bucket = self._client.bucket(_KIND, now)
         # The request is looked at again when the time is over, and its bytes are recorded then.
         delay = self._gate.defer()

@@ -14,6 +14,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from gateway import clock
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterLook, TopicLook
+from gateway.cluster.requests import BrokerRequest
 
 BROKER = {1: ("127.0.0.1", 9092)}
 EARLIEST = -2
@@ -24,7 +25,8 @@ class KeptTopic:
 
     `open` are the numbers of the clients that have not been closed. `fails` is called with each Produce
     request's number, from 1 on: True, and the broker is gone. `has_end` is False while the broker does not say where
-    the topic ends. Without `reachable`, each request fails.
+    the topic ends. Without `reachable`, each request fails. `disks` are the used bytes of 1000 by broker, for
+    DescribeLogDirs; a broker in `hung` does not answer that before its event.
     """
 
     def __init__(self):
@@ -36,6 +38,9 @@ class KeptTopic:
         self.fails = lambda number: False
         self.has_end = True
         self.reachable = True
+        self.brokers = dict(BROKER)
+        self.disks = {}
+        self.hung = {}
         self.created = asyncio.Event()
         self.closed = asyncio.Event()
         self.open = set()
@@ -55,7 +60,7 @@ class KeptTopic:
 
     @contextmanager
     def subscribe(self, on_brokers=None, on_topics=None, on_failure=None, interval=None):
-        on_brokers(BROKER)
+        on_brokers(self.brokers)
         yield
 
     def delete(self):
@@ -94,7 +99,7 @@ class KeptTopic:
         now = clock.monotonic()
         if max_age <= 0.0 or now - self._looked_at > max_age:
             self._looked_at = now
-            self._last = ClusterLook(BROKER, TopicLook(bytes([self.generation]), (1,)) if self.exists else None)
+            self._last = ClusterLook(self.brokers, TopicLook(bytes([self.generation]), (1,)) if self.exists else None)
         return self._last
 
     async def _ask(self, node_id, request):
@@ -107,6 +112,11 @@ class KeptTopic:
                 return await self._fetch(request)
             case OffsetRequest():
                 return self._offset(request)
+            case BrokerRequest() if node_id in self.disks:
+                if node_id in self.hung:
+                    await self.hung[node_id].wait()
+                disk = SimpleNamespace(error_code=0, log_dir="/data", total_bytes=1000, usable_bytes=1000 - self.disks[node_id])
+                return SimpleNamespace(error_code=0, results=[disk])
         raise ClusterError(f"nobody here answers {request}")
 
     async def _ask_any(self, request):

@@ -1,12 +1,16 @@
 """The volume watch with a topic in memory. tests/broker/test_volumes.py has real brokers."""
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from gateway import clock
+from gateway.background import BackgroundTasks
 from gateway.cluster.record_batches import batches_of
 from gateway.features.volume_quotas.config import VolumesConfig
-from gateway.features.volume_quotas.feature import VolumeWatch
+from gateway.features.volume_quotas.feature import VolumeQuotas, VolumeWatch
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.usage_message import encode_usage
 from gateway.observer import Outlet
@@ -17,10 +21,33 @@ from tests.gateway.cluster.kept_topic import KeptTopic
 HARD, SOFT = Limit(LimitType.CONSUMED_SPACE, 900), Limit(LimitType.CONSUMED_SPACE, 500)
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """The first verdict does not wait for usage."""
+    monkeypatch.setattr("gateway.features.volume_quotas.feature.LEARN_SECONDS", 0.0)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """The first verdict waits for usage however long that takes."""
+    monkeypatch.setattr("gateway.features.volume_quotas.feature.LEARN_SECONDS", 3_600.0)
+
+
+def hung(consumed):
+    """A topic, and a broker that does not describe its disk before the event is set."""
+    topic = KeptTopic()
+    topic.disks[1], topic.hung[1] = consumed, asyncio.Event()
+    return topic, topic.hung[1]
+
+
 def put(topic, at, consumed, broker=1):
     usage = VolumeUsage(broker, at, HARD, SOFT, (Volume("/data", 1000, consumed),))
     for batch, count in batches_of([encode_usage(usage)]):
         topic.append(batch, count)
+
+
+def section(**config):
+    return VolumesConfig(**({"source": "topic"} | config))
 
 
 class House:
@@ -33,11 +60,15 @@ class House:
         self.released = 0
         self.watches = []
         self.states = []
+        self.events = []
         self._news = asyncio.Event()
 
-    def watch(self, before=None, **config):
-        config = VolumesConfig(**({"source": "topic"} | config))
-        watch = VolumeWatch(config, self.topic, self.engine, self.gate, Outlet("", [self]), on_release=self.release)
+    @property
+    def watched(self):
+        return self.topic, self.engine, self.gate, Outlet("", [self])
+
+    def watch(self, before=None, after=None, **config):
+        watch = VolumeWatch(section(**config), *self.watched, on_release=self.release, after=after)
         task = asyncio.create_task(watch.run(before))
         self.watches.append((watch, task))
         return watch, task
@@ -47,6 +78,7 @@ class House:
 
     def notify(self, event):
         self.states.append(event.state)
+        self.events.append(event)
         self._news.set()
 
     async def until(self, condition):
@@ -67,18 +99,18 @@ async def test_replaced_watch_keeps_pause():
     await here.until(lambda: here.states == ["PAUSE"])  # nothing is known
     old.hand_over()
     ending.cancel()
-    here.watch(ending)
+    here.watch(ending, old)
     await here.until(lambda: len(here.states) > 1)
-    assert here.states == ["PAUSE", "PAUSE"]
+    assert [(event.previous, event.state) for event in here.events] == [("OPEN", "PAUSE"), ("PAUSE", "PAUSE")]
     assert ending.done()
     assert (here.gate.paused, here.released) == (True, 0)
     await here.close()
     assert not here.gate.paused, "the gate is open without a watch"
 
 
-async def test_replaced_watch_keeps_pause_if_unknown_means_open(monkeypatch):
+@pytest.mark.usefixtures("patient")
+async def test_replaced_watch_keeps_pause_if_unknown_means_open():
     """The next watch must read the usage before it knows what the replaced watch knew."""
-    monkeypatch.setattr("gateway.features.volume_quotas.feature.LEARN_SECONDS", 3_600.0)
     topic = KeptTopic()
     put(topic, clock.wall(), 950)
     here = House(topic)
@@ -101,13 +133,144 @@ async def test_watch_canceled_before_its_start_opens_gate():
     await here.until(lambda: here.gate.paused)
     old.hand_over()
     held = asyncio.create_task(asyncio.Event().wait())
-    _, waiting = here.watch(held)
+    _, waiting = here.watch(held, old)
     await asyncio.sleep(0)  # it waits
     waiting.cancel()
     ending.cancel()
     await asyncio.wait([waiting, ending])
     assert not here.gate.paused
+    assert [(event.previous, event.state) for event in here.events] == [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]
     held.cancel()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("consumed", "state"), [(100, "OPEN"), (900, "THROTTLE"), (950, "PAUSE")])
+async def test_gate_stays_open_until_usage_is_known(consumed, state):
+    topic, answered = hung(consumed)
+    here = House(topic)
+    watch, _ = here.watch(source="log_dirs")
+    while not watch.report().log.caught_up:
+        await watch._log.looked()
+    assert (here.states, here.gate.closed, watch.report().verdict.state.value) == ([], False, "PAUSE")
+    answered.set()
+    await here.until(lambda: here.states)
+    assert (here.states, here.gate.paused, here.released) == ([state], state == "PAUSE", 0)
+    await here.close()
+
+
+class Started:
+    """The feature as the gateway starts it, in a `House`."""
+
+    def __init__(self, topic, config):
+        self.house = House(topic)
+        self.feature = VolumeQuotas(config, *self.house.watched, self.house.release)
+        self._tasks = BackgroundTasks(Counter())
+
+    async def __aenter__(self):
+        await self.feature.restore()
+        await self._tasks.__aenter__()
+        self.feature.start(self._tasks)
+        await asyncio.sleep(0)  # the watch begins
+        return self
+
+    async def __aexit__(self, *error):
+        await self._tasks.__aexit__(*error)
+
+    @property
+    def held(self):
+        """True if producers wait, and if the gateway is ready."""
+        gate = self.house.gate
+        return gate.paused and gate.learning, self.feature.not_ready() is None
+
+
+@pytest.mark.usefixtures("patient")
+async def test_producers_wait_at_the_start_until_usage_is_known():
+    topic, answered = hung(100)
+    async with Started(topic, section(source="log_dirs")) as started:
+        assert started.held == (True, False)
+        answered.set()
+        await started.house.until(lambda: started.house.states)
+        assert started.held == (False, True)
+        assert (started.house.states, started.house.gate.closed, started.house.released) == (["OPEN"], False, 1)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_unknown_usage_pauses_after_the_time_to_learn():
+    topic, _ = hung(100)
+    async with Started(topic, section(source="log_dirs")) as started:
+        await started.house.until(lambda: started.house.states)
+        assert started.held == (False, True)
+        assert started.house.gate.paused
+
+
+async def test_watch_that_fails_ends_the_wait_of_producers(monkeypatch):
+    async def fail(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("gateway.features.volume_quotas.feature.LEARN_SECONDS", 0.1)  # the watch fails earlier
+    monkeypatch.setattr("gateway.features.volume_quotas.feature.publish_usage", fail)
+    async with Started(KeptTopic(), section(source="log_dirs")) as started:
+        await started.house.until(lambda: started.house.states)
+        assert started.held == (False, True)
+        assert started.house.gate.paused
+
+
+@pytest.mark.usefixtures("patient")
+async def test_missing_usage_of_an_agent_is_not_waited_for():
+    async with Started(KeptTopic(), section()) as started:
+        await started.house.until(lambda: started.house.states)
+        assert started.held == (False, True)
+        assert started.house.gate.paused
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("config", "ready"), [({"when_unknown": "OPEN"}, False), ({"enforce": False}, True)])
+async def test_producers_do_not_wait_where_unknown_usage_pauses_nobody(config, ready):
+    topic, answered = hung(100)
+    async with Started(topic, section(source="log_dirs", **config)) as started:
+        assert (started.held, started.house.gate.closed) == ((False, ready), False)
+        answered.set()
+        await started.house.until(lambda: started.house.states)
+        assert (started.held, started.house.gate.closed) == ((False, True), False)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_reload_ends_the_wait_of_producers():
+    topic, _ = hung(100)
+    async with Started(topic, section(source="log_dirs")) as started:
+        started.feature.apply(section(source="log_dirs", when_unknown="OPEN"))
+        await started.house.until(lambda: started.house.states)
+        assert (started.held, started.house.gate.closed, started.house.released) == ((False, True), False, 1)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_reload_without_volumes_ends_the_wait_of_producers():
+    topic, _ = hung(100)
+    async with Started(topic, section(source="log_dirs")) as started:
+        started.feature.apply(None)
+        assert (started.held, started.house.gate.closed, started.house.released) == ((False, True), False, 1)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_reload_that_adds_volumes_lets_producers_pass():
+    topic, answered = hung(950)
+    async with Started(topic, None) as started:
+        started.feature.apply(section(source="log_dirs"))
+        await asyncio.sleep(0)
+        assert (started.held, started.house.gate.closed) == ((False, True), False)
+        answered.set()
+        await started.house.until(lambda: started.house.states)
+        assert started.house.gate.paused
+
+
+@pytest.mark.usefixtures("patient")
+async def test_watch_removed_before_its_verdict_reports_end_of_pause():
+    async with Started(KeptTopic(), section()) as started:
+        await started.house.until(lambda: started.house.states == ["PAUSE"])
+        started.feature.apply(section(source="log_dirs"))
+        started.feature.apply(None)
+        assert started.house.states == ["PAUSE", "OPEN"]
+        assert not started.house.gate.closed
 
 
 async def test_outdated_message_is_logged_once_with_both_times(caplog):

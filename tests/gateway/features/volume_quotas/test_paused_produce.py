@@ -28,8 +28,8 @@ class Gated(Transcript):
         self.own_topics = OwnTopics()
         super().__init__(settings or limits(), gate=self.gate, recorder=self.recorder, own_topics=self.own_topics)
 
-    def set(self, delay, *, paused=False):
-        self.gate.delay, self.gate.paused = delay, paused
+    def set(self, delay, *, paused=False, learning=False):
+        self.gate.delay, self.gate.paused, self.gate.learning = delay, paused, learning
         self.engine.recall()
         self.core.throttle.reconsider(self.now)
         self.passes(0.0)
@@ -267,6 +267,30 @@ def test_unanswered_produce_waits_for_end_of_pause(by):
     t.broker_got(m.produce(1, acks=0, size=300), m.heartbeat(2))
     assert t.row().amount_total == 300
     assert not t.paused
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("by", [None, 1, 40])
+def test_produce_waits_for_the_first_verdict(acks, by):
+    t = Gated()
+    t.set(0.5, paused=True, learning=True)
+    t.client_sends(m.produce(1, acks=acks, size=300), by=by)
+    t.passes(2.0)
+    t.broker_got()
+    t.client_got()
+    t.set(0.0)
+    t.broker_got(m.produce(1, acks=acks, size=300))
+    assert (t.gate.refused_total, t.paused) == (0, False)
+
+
+def test_produce_is_refused_if_the_first_verdict_is_a_pause():
+    t = Gated()
+    t.set(0.5, paused=True, learning=True)
+    t.client_sends(m.produce(1))
+    t.set(MUTED, paused=True)
+    t.passes(0.5)
+    t.client_got(refused(1))
+    t.broker_got()
 
 
 @pytest.mark.parametrize("delay", [1.0, MUTED])
