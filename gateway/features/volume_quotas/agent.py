@@ -89,12 +89,13 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
     _log.info("publishing the usage of broker %d", agent.broker, extra={"paths": list(agent.paths)})
+    interval = agent.volumes.publish_interval_ms / 1000
     try:
         while True:
             if upstream.live is not None:
                 upstream.live.refresh()
             # Silent brokers may take a minute, and SIGTERM must take effect at once.
-            publishing = asyncio.create_task(publish_usage(source, log, agent.volumes))
+            publishing = asyncio.create_task(publish_usage(source, log, agent.volumes, interval))
             await asyncio.wait((publishing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not publishing.done():
                 publishing.cancel()
@@ -107,7 +108,6 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
                 published = False
             if once:
                 return OK if published else FAILED
-            interval = agent.volumes.publish_interval_ms / 1000
             await asyncio.wait((stopping,), timeout=interval if published else min(interval, _RETRY_SECONDS))
             if stopped.is_set():
                 return OK

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,16 +62,22 @@ def topic_spec(config: VolumesConfig) -> TopicSpec:
     return TopicSpec(config.topic, configs=TOPIC_CONFIGS)
 
 
-async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConfig) -> bool:
-    """Publish the usage of the volumes once. Returns False, with the cause in the log, if nothing was published."""
-    usages = await source.observe(config.hard.limit(), config.soft.limit())
-    if not usages:
-        return False
-    try:
-        await log.publish([encode_usage(usage) for usage in usages])
-    except ClusterError:
-        return False
-    return True
+async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConfig, seconds: float) -> bool:
+    """Publish the usage of the volumes once, for at most `seconds`, apart from the time to publish.
+
+    Returns False, with the cause in the log, if nothing was published.
+    """
+    published = False
+    async with aclosing(source.observe(config.hard.limit(), config.soft.limit(), seconds)) as found:
+        async for usages in found:
+            if not usages:
+                continue
+            try:
+                await log.publish([encode_usage(usage) for usage in usages])
+            except ClusterError:
+                return False
+            published = True
+    return published
 
 
 class VolumeWatch:
@@ -224,18 +230,21 @@ class VolumeWatch:
         try:
             while True:
                 self._wake_publisher.clear()
-                published = await publish_usage(source, self._log, self.config)
-                interval = self.config.publish_interval_ms / 1000
-                if self._verdict.state is not VolumeState.OPEN:
-                    interval = max(interval / SPEED_UP, min(interval, _RETRY_SECONDS))
-                if not published:
-                    interval = min(interval, _RETRY_SECONDS)
+                began = clock.monotonic()
+                published = await publish_usage(source, self._log, self.config, self._publication_interval())
+                interval = self._publication_interval() if published else min(self._publication_interval(), _RETRY_SECONDS)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(interval):
+                    async with asyncio.timeout(began + interval - clock.monotonic()):
                         await self._wake_publisher.wait()
         finally:
             await source.close()
             await self._log.close()
+
+    def _publication_interval(self) -> float:
+        interval = self.config.publish_interval_ms / 1000
+        if self._verdict.state is VolumeState.OPEN:
+            return interval
+        return max(interval / SPEED_UP, min(interval, _RETRY_SECONDS))
 
     def _judge(self) -> None:
         now = clock.monotonic()

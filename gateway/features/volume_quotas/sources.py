@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gateway import clock
@@ -14,6 +14,12 @@ from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage
 
 _log = logging.getLogger("weir.volumes")
 
+_LOOK_AGE_SECONDS = 3 * REFRESH_SECONDS
+"""The metadata loop asks more often, so a broker that answers it late does not hold this source up as well."""
+
+_CLUSTER = -1
+"""The key of a problem with the list of brokers."""
+
 
 class VolumeSource(Protocol):
     """Reads the usage of volumes. `errors_total` counts failed brokers or paths."""
@@ -21,8 +27,11 @@ class VolumeSource(Protocol):
     errors_total: int
     problem: str
 
-    async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
-        """The usage of each broker that answers, with these limits. A failure is counted, not raised."""
+    def observe(self, hard: Limit, soft: Limit, seconds: float) -> AsyncGenerator[Sequence[VolumeUsage], None]:
+        """The usage of each broker with these limits, as answers arrive. A failure is counted, not raised.
+
+        Ends after `seconds`. A later answer is among those of the next call.
+        """
         ...
 
 
@@ -31,38 +40,50 @@ class LogDirs:
 
     def __init__(self, client: OwnClient) -> None:
         self._client = client
+        self._asked: dict[asyncio.Task[VolumeUsage | str], int] = {}  # the brokers whose answers nobody has taken yet
+        self._problems: dict[int, str] = {}  # by broker
         self.errors_total = 0
         self.problem = ""
 
     async def close(self) -> None:
+        for task in self._asked:
+            task.cancel()
+        self._asked.clear()
         await self._client.close()
 
-    async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
+    async def observe(self, hard: Limit, soft: Limit, seconds: float) -> AsyncGenerator[Sequence[VolumeUsage], None]:
+        deadline = clock.monotonic() + seconds
         try:
-            brokers = (await self._client.look(max_age=REFRESH_SECONDS)).brokers
+            brokers = (await self._client.look(max_age=_LOOK_AGE_SECONDS)).brokers
         except ClusterError as error:
-            self._note([str(error)])
-            return []
-        results = await asyncio.gather(*(self._volumes(broker) for broker in brokers))
-        self._note([result for result in results if isinstance(result, str)])
-        return [
-            VolumeUsage(broker, clock.wall(), hard, soft, result)
-            for broker, result in zip(brokers, results, strict=True)
-            if not isinstance(result, str)
-        ]
+            self._note({_CLUSTER: str(error)})
+            return
+        self._problems = {broker: problem for broker, problem in self._problems.items() if broker in brokers}
+        for broker in brokers.keys() - self._asked.values():
+            asked = asyncio.create_task(self._ask(broker, hard, soft), name=f"ask broker {broker} for its volumes")
+            self._asked[asked] = broker
+        # A broker with a hung disk answers late or never. The usage of the others must not become stale meanwhile.
+        while self._asked and (left := deadline - clock.monotonic()) > 0.0:
+            done, _ = await asyncio.wait(self._asked, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            answers = {self._asked.pop(task): task.result() for task in done}
+            self._note(answers)
+            yield [answer for answer in answers.values() if not isinstance(answer, str)]
 
-    async def _volumes(self, broker: int) -> tuple[Volume, ...] | str:
-        """A broker's volumes, or the problem."""
+    async def _ask(self, broker: int, hard: Limit, soft: Limit) -> VolumeUsage | str:
+        """A broker's usage, or the problem."""
         try:
             answer = await self._client.ask(broker, describe_log_dirs())
             check_error(answer.error_code, f"broker {broker}: DescribeLogDirs")
             with answer_of("DescribeLogDirs"):
-                return self._read(broker, answer)
+                volumes = self._read(broker, answer)
         except ClusterError as error:
             return f"broker {broker}: {error}"
+        if not volumes:
+            return f"broker {broker}: the size of no log directory is known"
+        return VolumeUsage(broker, clock.wall(), hard, soft, volumes)
 
     @staticmethod
-    def _read(broker: int, answer: Answer) -> tuple[Volume, ...] | str:
+    def _read(broker: int, answer: Answer) -> tuple[Volume, ...]:
         volumes = []
         for found in answer.results:
             code, log_dir, total = found.error_code, found.log_dir, found.total_bytes
@@ -73,11 +94,15 @@ class LogDirs:
                 )  # fmt: skip
                 continue
             volumes.append(Volume(log_dir, total, min(max(total - found.usable_bytes, 0), total)))
-        return tuple(volumes) if volumes else f"broker {broker}: the size of no log directory is known"
+        return tuple(volumes)
 
-    def _note(self, problems: list[str]) -> None:
-        self.errors_total += len(problems)
-        problem = "; ".join(problems)
+    def _note(self, answers: Mapping[int, VolumeUsage | str]) -> None:
+        for broker, answer in answers.items():
+            self._problems.pop(broker, None)
+            if isinstance(answer, str):
+                self.errors_total += 1
+                self._problems[broker] = answer
+        problem = "; ".join(self._problems.values())
         if problem and not self.problem:
             hint = (
                 " — brokers before Kafka 3.3 do not support this: run `weir volumes publish` beside them and set source: topic"
@@ -95,17 +120,17 @@ class LocalVolumes:
         self.errors_total = 0
         self.problem = ""
 
-    async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
-        """Returns nothing if one path fails, so that the gateways notice the failure."""
+    async def observe(self, hard: Limit, soft: Limit, seconds: float) -> AsyncGenerator[Sequence[VolumeUsage], None]:  # noqa: ARG002
+        """Yields nothing if one path fails, so that the gateways notice the failure."""
         try:
             volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
         except OSError as error:
             self.errors_total += 1
             self.problem = str(error)
             _log.exception("volume usage is not published", extra={"reason": "statvfs"})
-            return []
+            return
         self.problem = ""
-        return [VolumeUsage(self._broker, clock.wall(), hard, soft, volumes)]
+        yield [VolumeUsage(self._broker, clock.wall(), hard, soft, volumes)]
 
 
 def _statvfs(path: str) -> Volume:

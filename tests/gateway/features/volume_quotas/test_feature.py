@@ -273,6 +273,25 @@ async def test_watch_removed_before_its_verdict_reports_end_of_pause():
         assert not started.house.gate.closed
 
 
+@pytest.mark.usefixtures("patient")
+async def test_hung_broker_holds_up_no_other_usage():
+    topic = KeptTopic()
+    topic.brokers = {broker: ("127.0.0.1", 9092 + broker) for broker in (1, 2, 3)}
+    topic.disks = dict.fromkeys(topic.brokers, 100)
+    topic.hung[3] = asyncio.Event()
+    here = House(topic)
+    watch, _ = here.watch(source="log_dirs", publish_interval_ms=100, freshness_seconds=5)
+    while (published := [key for key, _ in topic.records()]).count(b"1") < 4 or published.count(b"2") < 4:
+        await watch._log.looked()
+    assert b"3" not in published
+    assert sorted(watch.report().ages) == [1, 2]
+    topic.hung[3].set()
+    await here.until(lambda: here.states)
+    assert here.states == ["OPEN"], "the late answer is published as well"
+    await here.close()
+    assert not topic.open
+
+
 async def test_outdated_message_is_logged_once_with_both_times(caplog):
     topic = KeptTopic()
     now = clock.wall()
@@ -288,6 +307,19 @@ async def test_outdated_message_is_logged_once_with_both_times(caplog):
     (said,) = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
     assert "broker 1" in said
     assert said.count("+00:00") == 2
+    await here.close()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_usage_is_published_as_answers_arrive():
+    topic = KeptTopic()
+    topic.brokers = {broker: ("127.0.0.1", 9092 + broker) for broker in (1, 2)}
+    topic.disks = dict.fromkeys(topic.brokers, 950)
+    topic.hung[2] = asyncio.Event()
+    here = House(topic)
+    here.watch(source="log_dirs", publish_interval_ms=3_600_000, freshness_seconds=86_400)
+    await here.until(lambda: here.states)
+    assert here.gate.paused, "one disk is full, and the next question comes in 10 minutes"
     await here.close()
 
 
