@@ -8,6 +8,7 @@ part of the burst with it. So a client is within its quota again after the time 
 from collections.abc import Sequence
 
 from gateway.quotas.meter import Meter, PastUse, Window
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS
 
 
 class SpreadRate(Meter):
@@ -34,6 +35,7 @@ class SpreadRate(Meter):
                 samples[index] -= given
                 amount += given
             return self.delay(now)
+        amount = max(min(amount, self.tokens(now) + self._limit * MAX_DEBT_SECONDS), 0.0)
         full = self._limit * self._window.seconds
         for index in range(last):
             taken = min(max(full - samples[index], 0.0), amount)

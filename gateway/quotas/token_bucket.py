@@ -11,7 +11,7 @@ from typing import Final
 from gateway.quotas.meter import Meter, PastUse, Window
 
 MAX_DEBT_SECONDS: Final = 3600.0
-"""The longest debt of a byte quota. A client that sends 100 MB at a quota of 1 KiB/s would otherwise mute all clients of its
+"""The longest debt of a client quota. A client that sends 100 MB at a quota of 1 KiB/s would otherwise mute all clients of its
 entity for a day."""
 
 
@@ -43,8 +43,8 @@ class TokenBucket(Meter):
 
     @classmethod
     def for_mutations(cls, limit: float, window: Window, now: float) -> "TokenBucket":
-        """KIP-599's burst: all samples of the window."""
-        return cls(limit, window.samples * window.seconds, now)
+        """KIP-599's burst: all samples of the window. Kafka's debt has no bound."""
+        return cls(limit, window.samples * window.seconds, now, MAX_DEBT_SECONDS)
 
     def charge(self, amount: float, now: float) -> float:
         tokens = self._tokens + (now - self._last) * self._limit

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.spread_rate import SpreadRate
-from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
 START = 1_000.0
 KIP = Window(100, 1.0)
@@ -129,3 +129,8 @@ def test_use_at_the_edge_of_the_window_is_restored():
     rate = SpreadRate(1.0, Window(3, 1.0), 100.0)
     rate.restore([PastUse(3.0, 2.9, 1.0), PastUse(2.998, 2.0, 1.0)], 100.0)
     assert rate.tokens(100.0) == 2.0
+
+
+def test_debt_has_a_longest_time() -> None:
+    rate = SpreadRate(5.0, KIP, START)
+    assert rate.charge(2**31 - 1, START) == MAX_DEBT_SECONDS
