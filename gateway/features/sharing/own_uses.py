@@ -45,8 +45,7 @@ class OwnUses:
         elif now - own.flow.at > quiet:
             own.began = now
         own.account = account
-        own.count += delta
-        own.flow.total = max(own.flow.total, own.count)
+        own.flow.total += max(delta, 0)
         own.flow.add(max(delta, 0), now, quiet)
 
     def since(self, oldest: float) -> Steps[list[tuple[UsageKey, UsageAccount]]]:

@@ -89,15 +89,14 @@ class Peer:
 class OwnUse:
     """An entity's use at this member. The counts continue with a new `account`.
 
-    `count` falls if use is given back. The published `flow.total` stays the same until `count` exceeds it again. `characters`
-    is the length of its name in messages.
+    `flow.total` never falls: use that was given back stays counted, as peers may have heard of it. `characters` is the length
+    of its name in messages.
     """
 
     account: UsageAccount
     flow: DecayingUse
     began: float
     characters: int
-    count: int = 0
     published: int = 0
     settled: int = 0
 
