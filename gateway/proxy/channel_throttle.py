@@ -32,7 +32,8 @@ class ChannelThrottle:
     """Joins Kafka's mute states with our pipelining.
 
     Kafka reads one request at a time; here many may be in flight when one of them goes over its quota. That one (`_entry`)
-    mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute.
+    mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute,
+    and while the connection is held. Only a muted connection has a `_bucket`.
     """
 
     __slots__ = (
@@ -78,8 +79,20 @@ class ChannelThrottle:
         self._exceeded(verdict, now, bucket, _PRODUCE if entry is None else entry.api_key, entry, amount)
 
     def defer(self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int) -> None:
-        """As `start`, for a request that is forwarded only after the mute."""
+        """As `start`, for a request that is forwarded only after the mute, or that `hold` waits for."""
         self._exceeded(verdict, now, bucket, api_key, None, 0)
+
+    def hold(self, entry: Entry, now: float) -> None:
+        """Take no further request until `entry` is answered, as Kafka does for every request. The connection is not muted."""
+        if not self.active:
+            self.until = now
+            self._begin(entry)
+
+    def _begin(self, entry: Entry | None) -> None:
+        self.active = True
+        self._mute.fire(MuteEvent.MUTE)
+        self._mute.fire(MuteEvent.REQUEST_RECEIVED)
+        self._entry = entry
 
     def _exceeded(
         self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int
@@ -119,11 +132,7 @@ class ChannelThrottle:
             self._wire.wake_at(until)
             return True
         if not self.active:
-            self.active = True
-            self._counters.muted += 1
-            self._mute.fire(MuteEvent.MUTE)
-            self._mute.fire(MuteEvent.REQUEST_RECEIVED)
-            self._entry = entry
+            self._begin(entry)
         self._mute.fire(MuteEvent.THROTTLE_STARTED)
         self._mute_is_for(bucket)
         self._unread_when_answered = -1
@@ -228,19 +237,22 @@ class ChannelThrottle:
     def abandon(self) -> None:
         """Stop counting the connection as muted, as it is gone."""
         self._entry = None  # the handler of an unanswered Produce refers to this throttle: a cycle for the garbage collector
-        self._bucket = None
-        if self.active:
-            self.active = False
-            self._counters.muted -= 1
+        self._end()
 
     def _mute_is_for(self, bucket: Bucket) -> None:
+        if self._bucket is None:
+            self._counters.muted += 1
         self._bucket = bucket
         self._limit = bucket.resolution.limit
 
     def _unmute(self) -> bool:
         if self._mute.fire(MuteEvent.UNMUTE) is not MuteState.NOT_MUTED:
             return False
-        self._bucket = None
-        self.active = False
-        self._counters.muted -= 1
+        self._end()
         return True
+
+    def _end(self) -> None:
+        self.active = False
+        if self._bucket is not None:
+            self._bucket = None
+            self._counters.muted -= 1

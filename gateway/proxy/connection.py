@@ -142,7 +142,7 @@ class Session(BrokerSession):
 
     def _close_idle_broker(self) -> None:
         """Close the broker's connection after the client's, once no answer of the broker's counts any more."""
-        if self._client is None and self._broker is not None and not self._core.in_flight:
+        if self._client is None and self._broker is not None and not self._core.owed:
             self._broker.close()
 
     @property
@@ -153,7 +153,7 @@ class Session(BrokerSession):
         """
         if self._broker is None:
             return self._requests.wants_no_answers
-        return len(self._core.in_flight) > 0 or self._broker.get_write_buffer_size() > 0
+        return self._core.owed or self._broker.get_write_buffer_size() > 0
 
     def _leave(self) -> None:
         slot, self._slot = self._slot, None
@@ -208,6 +208,7 @@ class Session(BrokerSession):
         if self._broker is None and (self._dialing is None or self._dialing.lose_attempt()):
             return  # the dialing goes on, or was cancelled in the turn in which the broker's handshake ended
         self._broker = None
+        self._core.lose(monotonic())
         if self._client is None:
             if self._dialing is None:
                 self._let_go_of_core()

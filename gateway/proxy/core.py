@@ -1,6 +1,7 @@
 """One client connection and its broker connection, without I/O: bytes and times in, calls of a `Wire` out."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
@@ -19,11 +20,11 @@ from protocol.api_keys import ApiKey
 
 
 def _outlives_client(entry: Entry) -> bool:
-    """True if the broker's answer counts although the client has gone: it has the bytes that were appended to topics."""
+    """True if the broker's answer counts although the client has gone: it has the results for topics."""
     special = entry.special
     if isinstance(special, OwnRequest):
         return special.outlives_client
-    return entry.api_key == ApiKey.PRODUCE and isinstance(special, InterceptedRequest)
+    return isinstance(special, InterceptedRequest) and (special.lose is not None or entry.api_key == ApiKey.PRODUCE)
 
 
 def _write_to_nobody(data: Data) -> None:
@@ -143,6 +144,25 @@ class SessionCore:
         """As `ProduceInspector.confirm`. To be called before `close`, if the session has a broker."""
         self._produce.confirm(now)
 
+    def _is_owed(self, expected: Iterable[Entry]) -> bool:
+        """True if one of the expected answers, or the one that has begun, counts although the client has gone."""
+        current = self.responses.current
+        if current is not None and _outlives_client(current):
+            return True
+        return any(_outlives_client(entry) for entry in expected)
+
+    @property
+    def owed(self) -> bool:
+        """True, after `close`, as long as an answer of the broker still counts."""
+        return self._is_owed(self.in_flight)
+
+    def lose(self, now: float) -> None:
+        """The broker's connection has ended: it answers no further request."""
+        current = self.responses.current
+        for entry in self.in_flight if current is None else (current, *self.in_flight):
+            if isinstance(entry.special, InterceptedRequest) and entry.special.lose is not None:
+                entry.special.lose(now)
+
     def close(self, now: float) -> None:
         """The client has gone. `in_flight` keeps requests only if one of their answers still counts."""
         for entry in self.in_flight:
@@ -150,7 +170,7 @@ class SessionCore:
                 entry.special.release()
         expected = [entry for entry in self.in_flight if not isinstance(entry.special, OwnAnswer)]
         self.in_flight.clear()
-        if any(_outlives_client(entry) for entry in expected):
+        if self._is_owed(expected):
             for entry in expected:
                 entry.buckets = ()
                 if not _outlives_client(entry):

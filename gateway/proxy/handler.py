@@ -90,9 +90,9 @@ class Request:
     def whole(self) -> bool:
         return self.after <= len(self.data)
 
-    def intercept(self, handler: "ResponseHandler") -> None:
-        """Let a handler change the broker's answer to the request."""
-        self.entry.special = InterceptedRequest(handler)
+    def intercept(self, handler: "ResponseHandler", lose: "Lose | None" = None) -> None:
+        """Let a handler change the broker's answer to the request. `lose` is as in `InterceptedRequest`."""
+        self.entry.special = InterceptedRequest(handler, lose=lose)
 
     def cut(self) -> tuple[bytes, RequestHeader]:
         """The whole frame, and the header with its offset into that frame."""
@@ -181,12 +181,20 @@ class ResponseHandler(Protocol):
         ...
 
 
+Lose = Callable[[float], None]
+"""Gets the time (monotonic seconds) when the broker's connection has ended before the answer."""
+
+
 @dataclass(slots=True)
 class InterceptedRequest(Special):
-    """A request whose answer goes through a handler. `raw`: not a request but bytes behind their length, as is the answer."""
+    """A request whose answer goes through a handler. `raw`: not a request but bytes behind their length, as is the answer.
+
+    With `lose`, the broker's connection stays open for the answer after the client has gone.
+    """
 
     handler: ResponseHandler
     raw: bool = False
+    lose: Lose | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,9 @@ class ResponseStream:
     """The direction from the broker to its client."""
 
     __slots__ = (
-        "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_current", "_fetch", "_framing",
+        "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
         "_in_flight", "_latency", "_latency_seconds", "_own_due", "_throttle", "_wait_moves", "_wait_seconds", "_waits",
-        "own_bytes", "raw_due", "resumable", "write",
+        "current", "own_bytes", "raw_due", "resumable", "write",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +67,7 @@ class ResponseStream:
         self._in_flight = in_flight
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
-        self._current: Entry | None = None  # its response has begun and is not over
+        self.current: Entry | None = None  # its response has begun and is not over
         self._body: Body | None = None  # changes that response; None: it is passed on
         self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
         self.own_bytes = 0  # of Weir's own answers that wait for their turn
@@ -92,7 +92,7 @@ class ResponseStream:
             return
         end = len(chunk)
         if 0 < pos <= end:
-            self._current = None
+            self.current = None
         in_flight = self._in_flight
         while end - pos >= 8 and in_flight:
             entry = in_flight[0]
@@ -116,7 +116,7 @@ class ResponseStream:
             self._note_latency(entry, now)
             pos += 4 + size
             if pos > end:
-                self._current = entry
+                self.current = entry
         if pos < end:
             self._go_through([], chunk, 0, pos, now)
         else:
@@ -166,7 +166,7 @@ class ResponseStream:
                 self._note_latency(entry, now)
                 pos = after
                 if pos > end:
-                    self._current = entry
+                    self.current = entry
                     framing.skip = pos - end
                 elif self._throttle.active or self._own_due:
                     start = self._answered(pieces, chunk, start, pos, entry, now)
@@ -208,7 +208,7 @@ class ResponseStream:
         """Count an answer of Weir's own, the last one in flight, and write it if its turn has come."""
         self._own_due += 1
         self.own_bytes += size
-        if self._current is None:
+        if self.current is None:
             self._write(self._own_answers(now), b"", 0, 0)
 
     def _raw_is_due(self) -> bool:
@@ -365,7 +365,7 @@ class ResponseStream:
         if self._body is not None:
             pieces.append(self._body.finish(now))
             self._body = None
-        entry, self._current = self._current, None
+        entry, self.current = self.current, None
         return start if entry is None else self._answered(pieces, chunk, start, pos, entry, now)
 
     def _answered(self, pieces: list[Data], chunk: bytes, start: int, pos: int, entry: Entry, now: float) -> int:

@@ -4,8 +4,9 @@ A state of the request direction decides about the next request. Reasons for a p
 other: they are a set of bits. `PAUSED_BY` has the reasons that pause each state. The splitter has the position inside a frame.
 
 The mute's states are those of Kafka's `KafkaChannel.handleChannelMuteEvent`. Kafka mutes a channel for every request. Weir
-mutes only for a throttled request: it fires MUTE, REQUEST_RECEIVED and THROTTLE_STARTED together. UNMUTE takes effect after
-RESPONSE_SENT and THROTTLE_ENDED. An idle connection is closed while it is muted, too: see `sessions.py`.
+mutes for a throttled request: it fires MUTE, REQUEST_RECEIVED and THROTTLE_STARTED together. For a held request
+(`ChannelThrottle.hold`) it fires the first two, and the answer may bring the third. UNMUTE takes effect after RESPONSE_SENT and
+THROTTLE_ENDED. An idle connection is closed while it is muted, too: see `sessions.py`.
 """
 
 from collections.abc import Mapping

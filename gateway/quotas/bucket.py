@@ -35,8 +35,8 @@ class Bucket:
         "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
         "early_seconds_max", "early_seconds_total", "early_total", "episode", "kind", "labelled", "last_used",
         "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
-        "per_byte", "per_message", "policy", "resolution", "shared_total", "shown_before", "throttle_seconds_total",
-        "throttled_total", "totals", "unenforced_total", "waiting",
+        "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before",
+        "throttle_seconds_total", "throttled_total", "totals", "unenforced_total", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class Bucket:
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered
         self.latency_seconds_total = 0.0  # of these answers
         self.waiting = 0  # units of requests that wait unforwarded, see `enter_queue`
+        self.reserved = 0  # partitions of operations on their way, which are not charged
         self.member_turn = now  # when the next request of a member may pass in spite of a debt
         self.line = Line(now)
         self.throttled_total = self.unenforced_total = 0
@@ -383,7 +384,8 @@ class Bucket:
 
     def forgettable(self, now: float, idle_seconds: float) -> bool:
         """True if a new bucket would make the same decisions, and the figures are old."""
-        return self.connections == 0 and now - self.last_used >= idle_seconds and (self.meter is None or self.meter.idle(now))
+        unused = self.connections == 0 and self.reserved == 0 and now - self.last_used >= idle_seconds
+        return unused and (self.meter is None or self.meter.idle(now))
 
     def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
         if delay < LEAST_DELAY:

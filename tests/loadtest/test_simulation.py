@@ -98,8 +98,9 @@ def test_seeds_differ():
 # Defects of the gateway. Each function plants one.
 
 
-def no_refund(patch):
-    patch.setattr(mutations.MutationHandler, "_settle", lambda self, results, now: None)
+def charged_refusals(patch):
+    """Topics that the broker refuses are charged like those that it creates."""
+    patch.setattr(mutations.MutationHandler, "_worth", lambda self, topic, result, now: topic.cost)
 
 
 def free_requests(patch):
@@ -308,7 +309,7 @@ def _set_headers(patch, name, value):
 
 
 MUTANTS = [
-    no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
+    charged_refusals, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
     no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
     endless_mute, free_loans, no_guarantees,
     rejected_topics_for_all, forwarded_rejections, patient_topics, forgotten_batches,

@@ -5,14 +5,21 @@ from collections.abc import Mapping
 from gateway.feature import Feature
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.handlers import handler_factories
+from gateway.features.controller_mutations.under_way import UnderWay
 from gateway.proxy.handler import HandlerFactory
+from gateway.steps import Steps
 
 
 class ControllerMutations(Feature[None]):
-    """All connections share `known_topics`."""
+    """All connections share `known_topics`, and the operations that are under way."""
 
     def __init__(self) -> None:
         self.known_topics = KnownTopics()
+        self._under_way = UnderWay()
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
-        return handler_factories(self.known_topics)
+        return handler_factories(self.known_topics, self._under_way)
+
+    def tick(self, now: float) -> Steps[None]:
+        self._under_way.tick(now)
+        yield

@@ -6,14 +6,18 @@ first asks the broker for the topics' metadata, on the client's own connection a
 While the bucket is in debt, Weir forwards no topic that might cost something: Weir refuses a strict request and defers a
 permissive request. During this time Weir also refuses topics that fail according to the metadata, because the metadata may be
 out of date.
+
+A forwarded topic reserves its forecast cost, and the broker's answer decides about the charge. Reservations only make other
+requests wait. They refuse no topic of another request, mute no client, and peers never hear of them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.features.controller_mutations.costs import NO_ERROR, Forecasts, KnownTopics, TopicKey, by_key, key
+from gateway.features.controller_mutations.costs import NO_ERROR, Forecast, Forecasts, KnownTopics, TopicKey, by_key, key
 from gateway.features.controller_mutations.rules import MutationQuota
+from gateway.features.controller_mutations.under_way import Reservation, UnderWay
 from gateway.proxy.handler import (
     COLLECT,
     DEFER,
@@ -54,16 +58,18 @@ _REQUEST_TIMED_OUT: Final = 7
 _CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
 
 
-def handler_factories(known: KnownTopics) -> dict[int, HandlerFactory]:
-    return dict.fromkeys(topic_lists.TOPICS_APIS, lambda connection: MutationHandler(connection, known))
+def handler_factories(known: KnownTopics, under_way: UnderWay | None = None) -> dict[int, HandlerFactory]:
+    """Connections that share buckets have to share `under_way`."""
+    shared = under_way or UnderWay()
+    return dict.fromkeys(topic_lists.TOPICS_APIS, lambda connection: MutationHandler(connection, known, shared))
 
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic of the request. `charged` is its cost in partitions; `error` and `message` are Weir's own answer."""
+    """A topic of the request. `cost` are its partitions by the forecast; `error` and `message` are Weir's own answer."""
 
     requested: RequestedTopic
-    charged: int = 0
+    cost: int = 0
     error: int = NO_ERROR
     message: str | None = None
 
@@ -71,10 +77,14 @@ class _Topic:
 class MutationHandler:
     """Handles one request and its answer."""
 
-    def __init__(self, connection: Connection, known: KnownTopics) -> None:
+    def __init__(self, connection: Connection, known: KnownTopics, under_way: UnderWay) -> None:
         self._connection = connection
         self._known = known
+        self._under_way = under_way
         self._pending: int | None = None
+        self._awaited: Bucket | None = None  # the request waits for the reservations in this bucket
+        self._reservation: Reservation | None = None
+        self._quota: MutationQuota | None = None  # None once the forwarded topics are charged
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker for the requested topics, and decide after its answer."""
@@ -91,29 +101,60 @@ class MutationHandler:
             self._begin(*request.cut(), now)
         if self._pending:
             return WAIT
-        return DEFER if self._deferred(now) else self._forward(request, now)
+        return self._decide(request, now)
 
-    def _forward(self, request: Request, now: float) -> Verdict:
-        """Charge each topic in the request's order, and forward the topics for which the quota has room."""
-        frame, header = request.cut()
-        # The quotas may have changed while Weir waited for the broker, so it looks up the bucket again.
+    def _decide(self, request: Request, now: float) -> Verdict:
+        """Wait for the outcome of other requests if the decision depends on it."""
+        # The quotas may have changed while Weir waited, so it looks up the bucket again.
         self._buckets = self._connection.client.buckets(_KIND, now)
+        self._forecasts.limited = _have_limits(self._buckets)
+        forecasts = self._forecasts.of_all(self._request.topics, now)
         quota = MutationQuota(self._buckets, strict=self._version >= self._strict_since)
-        self._charge(quota, now)
-        verdict = quota.settle(now)
-        if verdict[0] > 0.0:
-            self._connection.throttle.start(verdict, now, quota.binding, request.entry)
+        before, self._awaited = self._awaited, self._admit(quota, forecasts, now)
+        if self._awaited is not None:
+            self._under_way.wait(self._awaited, self._connection, again=self._awaited is before)
+            verdict: Verdict = WAIT
+        else:
+            verdict = self._defer(quota, now) or self._forward(quota, request, now)
+        if before is not None and before is not self._awaited:
+            self._under_way.leave(before, self._connection)
+        return verdict
+
+    def _defer(self, quota: MutationQuota, now: float) -> Verdict | None:
+        """Mute the client before its request if the bucket is in debt.
+
+        Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws the bucket. Without the
+        deferral, a client could exceed the quota by one request on each of many connections.
+        """
+        if not quota.late:
+            return None
+        self._connection.throttle.defer(quota.refuse(now), now, quota.binding, int(self._key))
+        return DEFER
+
+    def _forward(self, quota: MutationQuota, request: Request, now: float) -> Verdict:
+        """Forward the admitted topics, or answer the request if there is none."""
+        frame, header = request.cut()
         kept = [topic.requested for topic in self._topics if topic.error == NO_ERROR]
         if not kept and self._topics:
+            verdict = quota.settle(now)
+            if verdict[0] > 0.0:
+                self._connection.throttle.start(verdict, now, quota.binding, request.entry)
             refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
             return Answer(topic_lists.make_answer(self._key, self._version, header.correlation_id, refusals))
-        request.intercept(self)
+        self._quota = quota
+        if quota.limits and quota.reserved > 0:
+            self._reservation = self._under_way.reserve(self._buckets, quota.reserved, self.lose, now)
+        if quota.limits and (quota.reserved > 0 or quota.refused):
+            # As in Kafka, the client's next request waits for the answer, which may mute the client. So no earlier answer can
+            # keep Weir from reading this one: a client that reads nothing would otherwise hold up the outcome.
+            self._connection.throttle.hold(request.entry, now)
+        request.intercept(self, lose=self.lose)
         if len(kept) == len(self._topics):
             return FORWARD
         return Replace(topic_lists.keep(self._key, self._version, frame, self._request, kept))
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Correct the charge by the broker's results, and add Weir's own results."""
+        """Charge the topics by the broker's results, and add Weir's own results."""
         response = topic_lists.read_response(self._key, self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
@@ -129,6 +170,10 @@ class MutationHandler:
                 merged.append(frame[found.start : found.end])
         merged += [frame[result.start : result.end] for result in left.values()]
         return topic_lists.answer_with(self._key, self._version, frame, response, merged)
+
+    def lose(self, now: float) -> None:
+        """Charge the forecast: nobody will learn the outcome. A later answer changes nothing."""
+        self._settle({}, now)
 
     def _limited(self, now: float) -> bool:
         return _have_limits(self._connection.client.buckets(_KIND, now))
@@ -175,78 +220,79 @@ class MutationHandler:
 
     # The charge.
 
-    def _deferred(self, now: float) -> bool:
-        """True if Weir defers the request until the bucket is out of debt.
+    def _admit(self, quota: MutationQuota, forecasts: Sequence[Forecast], now: float) -> Bucket | None:
+        """Admit each topic in the request's order, or set the error of Weir's own answer.
 
-        Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws the bucket. Without the
-        deferral, a client could exceed the quota by one request on each of many connections.
+        Returns a bucket if the decision depends on the reservations of other requests in it.
         """
-        if self._version >= self._strict_since:
-            return False
-        quota = MutationQuota(self._connection.client.buckets(_KIND, now), strict=False)
-        if not quota.in_debt(now):
-            return False
-        self._forecasts.limited = True
-        if not any(forecast.cost > 0 for forecast in self._forecasts.of_all(self._request.topics, now)):
-            return False
-        self._connection.throttle.defer(quota.refuse(now), now, quota.binding, int(self._key))
-        return True
-
-    def _charge(self, quota: MutationQuota, now: float) -> None:
-        """Charge each topic, or set the error of Weir's own answer."""
-        self._forecasts.limited = _have_limits(self._buckets)
-        forecasts = self._forecasts.of_all(self._request.topics, now)
-        # The controller refuses a longer request as a whole, or creates some of its topics. So Weir charges the request as one
-        # operation and forwards it whole. If the broker refuses it, Weir gives the tokens back.
-        total = sum(forecast.cost for forecast in forecasts)
-        whole = self._key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
-        admitted = not whole or quota.record(total, now)
+        # The controller refuses a longer request as a whole, or creates some of its topics. So Weir admits the request as one
+        # operation and forwards it whole.
+        whole = self._key == ApiKey.CREATE_TOPICS and sum(forecast.cost for forecast in forecasts) > MAX_CREATED_PARTITIONS
+        admitted = not whole or quota.admit(MAX_CREATED_PARTITIONS, now)
+        depends = False
         for topic, forecast in zip(self._topics, forecasts, strict=True):
+            topic.cost, topic.error, topic.message = 0, NO_ERROR, None
             if forecast.cost > 0:
-                admitted = admitted if whole else quota.record(forecast.cost, now)
-                topic.charged = forecast.cost if admitted else 0
+                admitted = admitted if whole else quota.admit(forecast.cost, now)
+                topic.cost = forecast.cost if admitted else 0
                 topic.error = NO_ERROR if admitted else THROTTLING_QUOTA_EXCEEDED
-            elif forecast.error != NO_ERROR and quota.in_debt(now):
-                topic.error, topic.message = forecast.error, forecast.message
+                depends = True
+            elif forecast.error != NO_ERROR:
+                if quota.in_debt(now):
+                    topic.error, topic.message = forecast.error, forecast.message
+                depends = True
+        if quota.awaited is not None:
+            return quota.awaited
+        queues = depends and quota.limits and self._awaited is None
+        return self._under_way.queued(self._buckets) if queues else None
 
     # The outcome.
 
     def _settle(self, results: dict[TopicKey, TopicResult], now: float) -> None:
-        """Give back the tokens of refused topics, and charge for results that differ from the forecast."""
-        more = 0
+        """Charge the forwarded topics, and mute the client if they were too much. A second call does nothing."""
+        quota, self._quota = self._quota, None
+        if quota is None:
+            return
+        if self._reservation is not None:
+            self._under_way.release(self._reservation)
+            self._reservation = None
+        unknown = MAX_CREATED_PARTITIONS  # a client may claim any number, and the controller executes no more
         for topic in self._topics:
-            result = results.get(key(topic.requested))
-            if topic.error != NO_ERROR or result is None:
+            if topic.error != NO_ERROR:
                 continue
-            more += self._worth(topic, result, now) - topic.charged
-        if more:
-            for bucket in self._buckets:
-                bucket.record(more, now)
-        if more < 0:
-            self._connection.throttle.reconsider(now)
+            result = results.get(key(topic.requested))
+            if result is None or result.error == _REQUEST_TIMED_OUT:
+                # The controller may still do the work. With ZooKeeper it answers so at once if timeout_ms is 0.
+                worth = min(topic.cost, unknown)
+                unknown -= worth
+            else:
+                worth = self._worth(topic, result, now)
+            if worth > 0:
+                quota.charge(worth, now)
+        verdict = quota.settle(now)
+        if verdict[0] > 0.0 and not self._connection.closed:
+            self._connection.throttle.defer(verdict, now, quota.binding, int(self._key))
 
     def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
         """The partitions that the broker itself charges for the result of a topic."""
         requested, api_key = topic.requested, self._key
-        if result.error == _REQUEST_TIMED_OUT:
-            return topic.charged  # the controller may continue: with ZooKeeper it answers at once if timeout_ms is 0
         if result.error != NO_ERROR:
-            return topic.charged if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
+            return topic.cost if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
         name = requested.name or result.name or self._known.name_of(requested.topic_id)
         if api_key == ApiKey.DELETE_TOPICS:
-            worth = topic.charged or self._forecasts.unforeseen(requested, now)
+            worth = topic.cost or self._forecasts.unforeseen(requested, now)
             if name is not None:
                 self._known.changed(name, 0, now)
             return worth
         if api_key == ApiKey.CREATE_TOPICS:
-            worth = topic.charged
+            worth = topic.cost
             if result.partitions > 0:
                 worth = result.partitions
                 if requested.partitions == -1 and requested.assignments < 0:
                     self._known.default_partitions = worth
             worth = partitions = worth or max(requested.partitions, requested.assignments, 1)
         else:
-            worth = topic.charged or self._forecasts.unforeseen(requested, now)
+            worth = topic.cost or self._forecasts.unforeseen(requested, now)
             partitions = requested.partitions
         if name is not None and not self._request.validate_only:
             self._known.changed(name, partitions, now, result.topic_id)

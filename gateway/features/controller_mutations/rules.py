@@ -1,6 +1,7 @@
-"""Checks and charges one request against its client's controller mutation quota (KIP-599).
+"""Admits and charges the operations of one request under its client's controller mutation quota (KIP-599).
 
-Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` of `ControllerMutationQuotaManager`.
+Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` of `ControllerMutationQuotaManager`. Kafka's
+controller decides and charges at once. Weir admits an operation first, and charges it once the broker's answer is there.
 """
 
 from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
@@ -12,46 +13,69 @@ class MutationQuota:
 
     Shadow limits decide apart from the others, so that they never refuse an operation.
 
-    Strict mode is for clients that know THROTTLING_QUOTA_EXCEEDED. It checks the bucket before it records an operation. So one
-    operation may overdraw the bucket without limit, and the next operation is refused. Permissive mode refuses no operation; a
-    client that overdraws the bucket is muted.
+    Strict mode is for clients that know THROTTLING_QUOTA_EXCEEDED. It checks the bucket before each operation. So one operation
+    may overdraw the bucket without limit, and the next operation is refused. Permissive mode refuses no operation; a client
+    that overdraws the bucket is muted.
+
+    `refused`: a strict operation was refused. `late`: a permissive request has to wait for the end of a debt. `reserved`: the
+    partitions of the admitted operations, which count against the rest of the request. `awaited`: a bucket in which operations
+    of other requests are reserved. The decision depends on their outcome, so it has to wait.
     """
 
-    __slots__ = ("_at", "_buckets", "_delay", "_enforced", "_recorded", "_shadow", "_strict", "binding")
+    __slots__ = (
+        "_at", "_buckets", "_charged", "_delay", "_enforced", "_shadow", "_strict",
+        "awaited", "binding", "late", "limits",
+        "refused", "reserved",
+    )  # fmt: skip
 
     def __init__(self, buckets: tuple[Bucket, ...], *, strict: bool) -> None:
         shadows = tuple([bucket for bucket in buckets[1:] if isinstance(bucket, ShadowBucket)])
         self._buckets = buckets[: len(buckets) - len(shadows)]
         self._shadow = MutationQuota(shadows, strict=strict) if shadows else None
+        self.limits = any(bucket.meter is not None and bucket.policy.enforce for bucket in self._buckets)
         self.binding = buckets[0]  # the bucket with the longest delay
         self._strict = strict
         self._delay = 0.0
         self._enforced = False
         self._at = 0.0
-        self._recorded = False
+        self._charged = False
+        self.reserved = 0
+        self.refused = False
+        self.late = False
+        self.awaited: Bucket | None = None
 
-    @property
-    def exceeded(self) -> bool:
-        """True if an operation was refused, or if the client has to wait."""
-        return self._enforced
-
-    def record(self, partitions: int, now: float) -> bool:
-        """Charge an operation on `partitions` partitions. False: the operation is refused and not charged."""
+    def admit(self, partitions: int, now: float) -> bool:
+        """Reserve `partitions` for an operation. False: the operation is refused."""
         if self._strict:
-            if self._delay == 0.0:
-                self._check(now)
-            if self.exceeded:
+            self.refused = self.refused or self.in_debt(now)
+            if self.refused:
                 return False
-        for bucket in self._buckets:
-            bucket.record(partitions, now)
-        self._recorded = True
-        if self._shadow is not None:
-            self._shadow.record(partitions, now)
+        elif self.reserved == 0 and self.in_debt(now):
+            self.late = True
+        self.reserved += partitions
         return True
 
     def in_debt(self, now: float) -> bool:
-        """True if a client would have to wait now. Charges nothing."""
-        return max([bucket.throttle_left(now) for bucket in self._buckets]) >= LEAST_DELAY
+        """True if the operations of this request, or the use before it, have put a bucket in debt. May set `awaited`."""
+        if not self.limits:
+            return False
+        for bucket in self._buckets:
+            if _owes(bucket, self.reserved, now):
+                return True
+        for bucket in self._buckets:
+            if bucket.reserved > 0 and _owes(bucket, self.reserved + bucket.reserved, now):
+                self.awaited = bucket
+        return False
+
+    def charge(self, partitions: int, now: float) -> None:
+        """Charge an operation that was executed, or of which the outcome remains unknown."""
+        if self._strict and not self.limits and self._delay == 0.0:
+            self._check(now)  # an enforced quota would refuse the operation
+        for bucket in self._buckets:
+            bucket.record(partitions, now)
+        self._charged = True
+        if self._shadow is not None:
+            self._shadow.charge(partitions, now)
 
     def refuse(self, now: float) -> QuotaVerdict:
         """The time until the end of the debt, of the bucket `binding`."""
@@ -59,11 +83,11 @@ class MutationQuota:
         return self._delay, self._enforced
 
     def settle(self, now: float) -> QuotaVerdict:
-        """The verdict on the request, after all its operations are recorded.
+        """The verdict on the request, after all its operations are charged.
 
-        A request that recorded nothing is not throttled for the debt of other requests.
+        A request that charges nothing is not throttled for the debt of other requests, unless one of its topics was refused.
         """
-        if self._recorded and not self._strict:
+        if self.refused or (self._charged and not self._strict):
             self._check(now)
         if self._shadow is not None:
             self._shadow.settle(now)
@@ -77,3 +101,8 @@ class MutationQuota:
         self.binding = max(self._buckets, key=lambda bucket: 0.0 if bucket.meter is None else bucket.meter.delay(now))
         self._delay, self._enforced = self.binding.refuse(now)
         self._at = now
+
+
+def _owes(bucket: Bucket, reserved: int, now: float) -> bool:
+    """True if a client would have to wait now, once the reserved partitions are charged."""
+    return bucket.meter is not None and bucket.policy.enforce and bucket.meter.delay(now, reserved) >= LEAST_DELAY

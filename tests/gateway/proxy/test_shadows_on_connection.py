@@ -88,6 +88,8 @@ def test_mutations_over_a_shadow_are_forwarded_unchanged(version):
         request = mutation_session.create(number, {f"a{number}": 30, f"b{number}": 40}, version=version)
         t.client_sends(request)
         t.broker_got(request)
+        results = [{"name": f"{name}{number}", "num_partitions": count} for name, count in (("a", 30), ("b", 40))]
+        t.broker_answers(mutation_session.answered(mutation_session.CREATE, number, results, version=version))
     assert [row.throttled_total for row in shadows(t, "controller_mutation")] == [2, 2]
 
 

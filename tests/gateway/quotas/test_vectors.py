@@ -470,14 +470,26 @@ def mutation_settings(config: dict[str, Any]) -> QuotaSettings:
 def replay_controller_quota(config: dict[str, Any]) -> Step:
     engine = QuotaEngine(mutation_settings(config), config["base_ms"] / 1000)
     bucket = engine.acquire("controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
-    quota = MutationQuota((bucket,), strict=config["mode"] == "strict")
+    strict = config["mode"] == "strict"
+    quota = MutationQuota((bucket,), strict=strict)
+
+    def record(permits: int, now: float) -> bool:
+        """Charge at once, as Kafka's controller does. A refused operation ends its request."""
+        nonlocal quota
+        if not quota.refused:
+            quota = MutationQuota((bucket,), strict=strict)
+        admitted = quota.admit(permits, now)
+        if admitted:
+            quota.charge(permits, now)
+        quota.settle(now)
+        return admitted
 
     def step(op: str, args: dict[str, Any], now: float) -> Any:
         match op:
             case "record":
-                return "ok" if quota.record(args["permits"], now) else "ThrottlingQuotaExceeded"
+                return "ok" if record(args["permits"], now) else "ThrottlingQuotaExceeded"
             case "is_exceeded":
-                return quota.exceeded
+                return quota.time_left(now) > 0.0
             case _:
                 return {"throttle_time": throttle_time_ms(quota.time_left(now))}[op]
 
