@@ -311,11 +311,9 @@ class Bucket:
         """The fraction of the quota that all gateways have used; 0.0 without a quota.
 
         Throttling begins at 1.0. An even flow leaves a token bucket full, so its rate counts too, but below 1.0 while the
-        bucket holds tokens. A bucket that is not enforced keeps no debt. So the ratio of a client that was over the quota
-        lately is its rate.
+        bucket holds tokens. Without enforcement, the ratio of a client that was over the quota lately is its rate.
         """
-        meter, limit = self.meter, self.resolution.limit
-        if meter is None or not limit:
+        if (meter := self.meter) is None or not (limit := self.resolution.limit):
             return 0.0
         used = meter.used_ratio(now)
         if self.policy.enforce and meter.rate(now) is not None:

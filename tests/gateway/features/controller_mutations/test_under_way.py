@@ -178,7 +178,7 @@ def test_waiting_connection_that_is_gone_is_skipped():
     assert forwarded(third)
 
 
-def test_forecast_error_is_no_answer_while_a_request_is_under_way():
+def test_forecast_error_is_no_answer_during_another_request():
     """Only a debt is a reason to answer by the metadata: then the broker cannot be asked."""
     first, second, _ = Clients()
     sends(first, 1, TYPO)
