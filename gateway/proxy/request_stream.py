@@ -165,7 +165,8 @@ class RequestStream:
         """Hold the next request until the event loop's next turn. False if the connection holds it anyway."""
         if self._must_hold:
             return False
-        self._wait(now)
+        # No request waits yet: the rest may be the beginning of a head, which the client has to complete.
+        self._wait(now, RequestEvent.WAIT if self._direction.state is RequestState.HALF_CLOSED else RequestEvent.DEFER)
         self._wire.pause_client()
         self._connection.ready()
         return True
@@ -240,9 +241,9 @@ class RequestStream:
             self._responses.own_answer(own_bytes, now)
         return True
 
-    def _wait(self, now: float) -> None:
+    def _wait(self, now: float, event: RequestEvent = RequestEvent.WAIT) -> None:
         """Hold the next request until `resume` with `ready`."""
-        self._direction.fire(RequestEvent.WAIT)
+        self._direction.fire(event)
         self._direction.pause(self._direction.reasons | HANDLER)
         self._hold(now)
 

@@ -69,7 +69,8 @@ def _waits_for_nothing(session: Session) -> str:
         return (
             f"waits, the transport is {'paused' if client.paused else 'read'} and the session's reasons are {session._paused}"
         )
-    if session._paused == CORE and direction.open and not throttle.active and not session.draining:
+    held = bool(core.requests._splitter.held)
+    if session._paused == CORE and not (direction.reasons or held or throttle.active or session.draining):
         return "waits, not read without a reason"
     return ""
 

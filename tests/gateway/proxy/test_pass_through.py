@@ -65,6 +65,18 @@ def test_many_requests_in_one_chunk_do_not_keep_the_event_loop():
     assert 10 < turns < 30
 
 
+@pytest.mark.parametrize("cut", [1, 12, 30, 60])
+def test_client_is_read_on_behind_many_requests_and_a_part(cut):
+    """The part may begin where the turn of the event loop ends."""
+    requests = [m.produce(number) for number in range(200)]
+    for count in range(50, 80):
+        t = Transcript()
+        t.client_sends(*requests[:count], requests[count][:cut])
+        t.goes_on()
+        t.client_sends(requests[count][cut:])
+        t.broker_got(*requests[: count + 1])
+
+
 def test_produce_without_acks_has_no_response():
     t = Transcript()
     t.client_sends(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))
