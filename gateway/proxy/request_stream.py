@@ -166,7 +166,7 @@ class RequestStream:
         if self._must_hold:
             return False
         # No request waits yet: the rest may be the beginning of a head, which the client has to complete.
-        self._wait(now, RequestEvent.WAIT if self._direction.state is RequestState.HALF_CLOSED else RequestEvent.DEFER)
+        self._wait(RequestEvent.DEFER, now)
         self._wire.pause_client()
         self._connection.ready()
         return True
@@ -207,7 +207,7 @@ class RequestStream:
         """Do what a verdict says. False if the request is held."""
         splitter, direction = self._splitter, self._direction
         if verdict is WAIT:
-            self._wait(now)
+            self._wait(RequestEvent.WAIT, now)
             return False
         if verdict is DEFER:
             direction.fire(RequestEvent.DEFER)
@@ -241,7 +241,7 @@ class RequestStream:
             self._responses.own_answer(own_bytes, now)
         return True
 
-    def _wait(self, now: float, event: RequestEvent = RequestEvent.WAIT) -> None:
+    def _wait(self, event: RequestEvent, now: float) -> None:
         """Hold the next request until `resume` with `ready`."""
         self._direction.fire(event)
         self._direction.pause(self._direction.reasons | HANDLER)
@@ -364,7 +364,7 @@ class RequestStream:
 
     @property
     def owes_nothing(self) -> bool:
-        """True if the next request waits for a quota, and a client that has gone takes neither this one for done nor others."""
+        """True if a client that has gone may be forgotten: its next request waits for a quota, and none seen has acks=0."""
         if not self._direction.reasons & MUTED or self._splitter.inside_request or self.wants_no_answers:
             return False
         return not begins_unanswered(self._splitter.held)

@@ -58,7 +58,7 @@ class RequestEvent(Enum):
     """A decision on the next request, or on the whole connection."""
 
     TAKE = auto()  # the request is forwarded, answered or collected
-    DEFER = auto()  # it is decided anew, by another handler, once no reason holds
+    DEFER = auto()  # it is decided anew, by another handler, once no reason holds, or taken up in the event loop's next turn
     WAIT = auto()  # its handler decides later
     RETRY = auto()  # no reason holds any more
     DRAIN = auto()
@@ -90,7 +90,7 @@ REQUEST_TRANSITIONS: dict[tuple[RequestState, RequestEvent], RequestState] = {
     (_S.DRAINING_WAITING, _E.WAIT): _S.DRAINING_WAITING,
     (_S.DRAINING_WAITING, _E.CLOSE): _S.CLOSED,
     (_S.HALF_CLOSED, _E.TAKE): _S.HALF_CLOSED,
-    (_S.HALF_CLOSED, _E.WAIT): _S.HALF_CLOSED,  # for the event loop's next turn
+    (_S.HALF_CLOSED, _E.DEFER): _S.HALF_CLOSED,  # to the event loop's next turn
     (_S.HALF_CLOSED, _E.CLOSE): _S.CLOSED,
     (_S.CLOSED, _E.CLOSE): _S.CLOSED,
 }

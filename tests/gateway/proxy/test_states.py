@@ -18,14 +18,14 @@ S, E = RequestState, RequestEvent
 
 # "-" is an error.
 TABLE = """
-                  TAKE         DEFER     WAIT              RETRY    DRAIN             HALF_CLOSE   CLOSE
-READING           READING      DEFERRED  WAITING           -        DRAINING          -            CLOSED
-DEFERRED          -            -         -                 READING  DRAINING          -            CLOSED
-WAITING           READING      DEFERRED  WAITING           -        DRAINING_WAITING  -            CLOSED
-DRAINING          -            -         -                 -        -                 HALF_CLOSED  CLOSED
-DRAINING_WAITING  DRAINING     DRAINING  DRAINING_WAITING  -        -                 -            CLOSED
-HALF_CLOSED       HALF_CLOSED  -         HALF_CLOSED       -        -                 -            CLOSED
-CLOSED            -            -         -                 -        -                 -            CLOSED
+                  TAKE         DEFER        WAIT              RETRY    DRAIN             HALF_CLOSE   CLOSE
+READING           READING      DEFERRED     WAITING           -        DRAINING          -            CLOSED
+DEFERRED          -            -            -                 READING  DRAINING          -            CLOSED
+WAITING           READING      DEFERRED     WAITING           -        DRAINING_WAITING  -            CLOSED
+DRAINING          -            -            -                 -        -                 HALF_CLOSED  CLOSED
+DRAINING_WAITING  DRAINING     DRAINING     DRAINING_WAITING  -        -                 -            CLOSED
+HALF_CLOSED       HALF_CLOSED  HALF_CLOSED  -                 -        -                 -            CLOSED
+CLOSED            -            -            -                 -        -                 -            CLOSED
 """
 
 
@@ -138,7 +138,7 @@ def test_half_closed_direction_forgets_its_reasons():
 
 def test_half_closed_direction_waits_for_its_next_turn():
     direction = half_closed()
-    direction.fire(E.WAIT)
+    direction.fire(E.DEFER)
     direction.pause(HANDLER)
     assert (direction.may_retry, direction.reads) == (False, False)
     direction.pause(0)
