@@ -57,7 +57,7 @@ class Bucket:
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered
         self.latency_seconds_total = 0.0  # of these answers
         self.waiting = 0  # units of requests that wait unforwarded, see `enter_queue`
-        self.reserved = 0  # partitions of operations on their way, which are not charged
+        self.reserved = 0  # partitions of operations without an outcome; they are not charged
         self.member_turn = now  # when the next request of a member may pass in spite of a debt
         self.line = Line(now)
         self.throttled_total = self.unenforced_total = 0

@@ -321,7 +321,7 @@ class TailScanner:
         yield from self._skip(size)
 
     def _plain_count(self, size: int) -> _Number:
-        """A length or count of `size` bytes, which is not compact; 0 for null."""
+        """A length or count of a version without compact fields, in `size` bytes; 0 for null."""
         count = 0
         for _ in range(size):
             count = count << 8 | (yield from self._byte())

@@ -145,8 +145,8 @@ class MutationHandler:
         if quota.limits and quota.reserved > 0:
             self._reservation = self._under_way.reserve(self._buckets, quota.reserved, self.lose, now)
         if quota.limits and (quota.reserved > 0 or quota.refused):
-            # As in Kafka, the client's next request waits for the answer, which may mute the client. So no earlier answer can
-            # keep Weir from reading this one: a client that reads nothing would otherwise hold up the outcome.
+            # As in Kafka, the client's next request waits for the answer, because the answer may mute the client. Otherwise a
+            # client that reads nothing could keep Weir from reading this answer, and delay the outcome for other clients.
             self._connection.throttle.hold(request.entry, now)
         request.intercept(self, lose=self.lose)
         if len(kept) == len(self._topics):

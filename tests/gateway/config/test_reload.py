@@ -310,8 +310,8 @@ async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert rate((await watched.next()).config) == 200_000
 
 
-async def read_in_part(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Begin to write the file in place, and wait until the reloader has read the first part several times. The rest is left."""
+async def write_slowly(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the file in place, and its rest once the reloader has read the first part several times."""
     whole = text(200_000) + "# the end\n"
     part = whole.partition("quotas:")[0]
     reads, enough = 0, asyncio.Event()
@@ -328,16 +328,15 @@ async def read_in_part(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("gateway.config.reload.read_config_text", counted)
     in_place(path, part)
     await asyncio.wait_for(enough.wait(), 20)
-    return whole.removeprefix(part)
+    with path.open("a") as file:
+        file.write(whole.removeprefix(part))
 
 
 async def test_half_written_file_waits_for_its_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
     async with watching(path, config(50_000)) as watched:
         await watched.next()
-        rest = await read_in_part(path, monkeypatch)
-        with path.open("a") as file:
-            file.write(rest)
+        await write_slowly(path, monkeypatch)
         assert rate((await watched.next()).config) == 200_000
     assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
 
@@ -373,9 +372,7 @@ async def test_sighup_reads_the_rest_before_it_applies(path: Path, monkeypatch: 
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
     async with watching(path, config(50_000)) as watched:
         await watched.next()
-        rest = await read_in_part(path, monkeypatch)
-        with path.open("a") as file:
-            file.write(rest)
+        await write_slowly(path, monkeypatch)
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000
     assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]

@@ -175,13 +175,18 @@ def test_failure_under_spark_submit_names_its_options(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.process
-def test_end_of_java_during_a_run_is_explained(tmp_path: Path) -> None:
-    hour = tmp_path / "ledger/date=2026-11-21/hour=15"
+def report_of_one_line(folder: Path) -> list[str]:
+    """The command for the reports of a ledger that has one hour with one bad line."""
+    hour = folder / "ledger/date=2026-11-21/hour=15"
     hour.mkdir(parents=True)
     (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
-    paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "gateway", "report", *paths, "--every", "1h"]
+    paths = ["--events", str(hour.parents[1]), "--out", str(folder / "out")]
+    return [sys.executable, "-m", "gateway", "report", *paths]
+
+
+@pytest.mark.process
+def test_end_of_java_during_a_run_is_explained(tmp_path: Path) -> None:
+    command = [*report_of_one_line(tmp_path), "--every", "1h"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -197,11 +202,7 @@ def test_end_of_java_during_a_run_is_explained(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_start_of_spark_says_nothing_about_logging(tmp_path: Path) -> None:
-    hour = tmp_path / "ledger/date=2026-11-21/hour=15"
-    hour.mkdir(parents=True)
-    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
-    paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "gateway", "report", *paths]
+    command = report_of_one_line(tmp_path)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = list(takewhile(lambda line: "hours are new" not in line, process.stderr))
@@ -223,11 +224,7 @@ def test_end_of_java_ends_the_wait_at_once() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize(("ending", "every", "code"), [(signal.SIGINT, [], 130), (signal.SIGTERM, ["--every", "1h"], 0)])
 def test_end_by_a_signal_is_one_line(ending: signal.Signals, every: list[str], code: int, tmp_path: Path) -> None:
-    hour = tmp_path / "ledger/date=2026-11-21/hour=15"
-    hour.mkdir(parents=True)
-    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
-    paths = ["--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "gateway", "report", *paths, *every]
+    command = [*report_of_one_line(tmp_path), *every]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -148,7 +148,7 @@ def published(fleet, number):
 
 
 class OwnCounts:
-    """So many addresses with one connection each, and the counts of `few` listeners, which are the emptiest."""
+    """`count` addresses with one connection each, and `few` listeners. The listeners are the emptiest."""
 
     kinds = frozenset(("listener",))
 
