@@ -88,7 +88,7 @@ class Gateway:
         self._features = features = InstalledFeatures(parts, path, config, worker)
         self._tasks = BackgroundTasks(parts.counters.task_restarts)
         self._effective = EffectiveConfig(config, clock.wall(), parts.outlet)
-        self._reloader = Reloader(path, config, self._apply, self._effective.record)
+        self._reloader = Reloader(path, config, self._apply, self._effective.record, prepare=features.prepare)
 
         self._handlers, self._collect_budget = features.handlers(), CollectBudget()
         self._admission = features.connections.admission

@@ -35,6 +35,9 @@ class Feature(Generic[SectionT]):
     def start(self, tasks: BackgroundTasks) -> None:
         """Start the background tasks. The ports for clients are already bound."""
 
+    def prepare(self, section: SectionT) -> None:
+        """Compute what `apply` will need, and change nothing. A thread calls it, so that the event loop serves clients."""
+
     def apply(self, section: SectionT) -> list[str]:  # noqa: ARG002
         """Apply this feature's section of a reloaded config; it may be unchanged. Return notes for the operator."""
         return []

@@ -6,7 +6,7 @@ many, so a `Recorder` folds them before they become events.
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gateway import clock
 from gateway.events import ConnectionRejected, Event, GrantExpired, QuotaChanged
@@ -14,6 +14,25 @@ from gateway.quotas.entity import ClientQuotaEntity, Default, EntityName, Entity
 from gateway.quotas.kinds import KINDS
 
 _KIND_OF: Final = {kind.config_key: kind.name for kind in KINDS.values()}
+
+
+class LimitChange(NamedTuple):
+    """Another limit of an entity, in units per second. None: no limit."""
+
+    entity: ClientQuotaEntity
+    key: str
+    old: float | None
+    new: float | None
+
+
+def limit_changes(before: Iterable[EntityQuota], after: Iterable[EntityQuota]) -> list[LimitChange]:
+    """The limits that differ between two versions of `quotas.entities`."""
+    old, new = ({(row.entity, key): limit for row in rows for key, limit in row.limits.items()} for rows in (before, after))
+    return [
+        LimitChange(entity, key, old.get((entity, key)), new.get((entity, key)))
+        for entity, key in dict.fromkeys((*old, *new))
+        if old.get((entity, key)) != new.get((entity, key))
+    ]
 
 
 class Observer(Protocol):
@@ -58,12 +77,9 @@ class Outlet:
             )
         )
 
-    def file_changed(self, before: Iterable[EntityQuota], after: Iterable[EntityQuota], source: str = "file") -> None:
-        """Report each limit that differs between two versions of `quotas.entities`."""
-        old = {(row.entity, key): limit for row in before for key, limit in row.limits.items()}
-        new = {(row.entity, key): limit for row in after for key, limit in row.limits.items()}
-        for entity, key in dict.fromkeys((*old, *new)):
-            self.limit_changed(entity, key, old.get((entity, key)), new.get((entity, key)), source=source)
+    def file_changed(self, changes: Iterable[LimitChange], source: str = "file") -> None:
+        for change in changes:
+            self.limit_changed(*change, source=source)
 
     def limit_changed(
         self,

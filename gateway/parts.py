@@ -154,6 +154,11 @@ class InstalledFeatures:
         """The request handlers of all features by API key."""
         return {key: factory for feature in self for key, factory in feature.handlers().items()}
 
+    def prepare(self, config: WeirConfig) -> None:
+        """Compute the long parts of `apply`, in a thread."""
+        for feature, section in self._sections.items():
+            feature.prepare(section(config))
+
     def apply(self, config: WeirConfig) -> list[str]:
         """Put a new config into effect; return notes for the operator."""
         self._config = config

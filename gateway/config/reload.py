@@ -153,8 +153,8 @@ class Reloader:
     notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text that is shorter
     than before, or whose last line has no end, must stay the same for 3 s, unless SIGHUP comes.
 
-    `on_result` is called once for each changed content, accepted or not, in the event loop; `on_hangup` is
-    called at each SIGHUP.
+    `prepare` is called before `apply`, in a thread. `on_result` is called once for each changed content, accepted or not, in
+    the event loop; `on_hangup` is called at each SIGHUP.
     """
 
     def __init__(
@@ -164,12 +164,14 @@ class Reloader:
         apply: Apply,
         on_result: Callable[[ReloadResult], None],
         on_hangup: Callable[[], None] = lambda: None,
+        prepare: Callable[[WeirConfig], None] = lambda _: None,
     ) -> None:
         self._path = path
         self._current = current
         self._apply = apply
         self._on_result = on_result
         self._on_hangup = on_hangup
+        self._prepare = prepare
         self._seen: _Content | None = None
         self._refused = False
         self._asked = False
@@ -286,7 +288,10 @@ class Reloader:
             new = parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
             planned = plan(self._current, new)
             warnings = (*new.warnings(), *past_warnings(new.quotas.places, clock.utc()))
-            return planned.problems or _NewConfig(new, planned.changes, warnings)
+            if planned.problems:
+                return planned.problems
+            self._prepare(new)
+            return _NewConfig(new, planned.changes, warnings)
         except ConfigError as error:
             return error.problems
         except Exception as error:

@@ -8,6 +8,7 @@ Source: `ClientQuotaManager.DefaultQuotaCallback.quotaLimit` (KIP-13, KIP-55, KI
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from gateway.quotas.entity import (
@@ -53,6 +54,7 @@ class QuotaTable:
     """
 
     def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
+        self._rows = quotas
         self._of_file: dict[str, dict[ClientQuotaEntity, float]] = {}
         self._dynamic: DynamicQuotas = {}
         self._limits: dict[str, dict[ClientQuotaEntity, QuotaLimit]] = {}  # those in effect, by their names in buckets
@@ -71,6 +73,16 @@ class QuotaTable:
                     self._of_file.setdefault(key, {})[short] = limit
                     self._put(key, short, None)
         self._alter(dynamic or {})
+
+    def followed_by(self, quotas: Sequence[EntityQuota], dynamic: DynamicQuotas) -> "TableChange":
+        """The change to a table of these quotas. It takes long if thousands of rows are others; a thread may compute it."""
+        if quotas is self._rows:
+            after, changed = self.altered(dynamic)
+            return TableChange(self, after, quotas, dynamic, changed, frozenset())
+        table = type(self)(quotas, dynamic)
+        keys = self._limits.keys() | table._limits.keys()
+        changed = {key: differing for key in keys if (differing := table.changed(key, self))}
+        return TableChange(self, table, quotas, dynamic, changed, self._exempt ^ table._exempt)
 
     def altered(self, dynamic: DynamicQuotas) -> tuple[Self, Changes]:
         """The table with other quotas of the API. A small change of many quotas costs little."""
@@ -141,9 +153,9 @@ class QuotaTable:
         return self._limits.keys()
 
     def changed(self, key: str, before: "QuotaTable") -> Set[ClientQuotaEntity]:
-        """The entities whose quota `key` or exemption differs between this table and `before`."""
+        """The entities whose quota `key` differs between this table and `before`."""
         old, new = before._limits.get(key, {}), self._limits.get(key, {})
-        return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} | (before._exempt ^ self._exempt)
+        return {name for name, limit in new.items() if old.get(name) != limit} | (old.keys() - new.keys())
 
     def resolve(self, key: str, user: str, client_id: str) -> Resolution:
         """The quota `key` of a client.
@@ -227,6 +239,34 @@ class QuotaTable:
                         return Resolution(later_tags, None, later, exempt=True, source=Source.FILE)
             return Resolution(tags, limit.per_second, entity, source=limit.source)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """The step from one table to the next one, which is made of `quotas` and `dynamic`.
+
+    `limits` has the entities with another limit, `exemptions` those that only one of the tables exempts.
+    """
+
+    before: QuotaTable
+    after: QuotaTable
+    quotas: Sequence[EntityQuota]
+    dynamic: DynamicQuotas
+    limits: Changes
+    exemptions: Set[ClientQuotaEntity]
+
+    def leads(self, before: QuotaTable, quotas: Sequence[EntityQuota], dynamic: DynamicQuotas) -> bool:
+        """True if this is the step from `before` to a table of these quotas."""
+        return self.before is before and self.quotas is quotas and self.dynamic is dynamic
+
+    def of(self, key: str) -> Set[ClientQuotaEntity]:
+        """The entities whose quota `key` or exemption differs. Their names are those of buckets."""
+        return self.limits.get(key, frozenset()) | self.exemptions
+
+    @property
+    def groups(self) -> bool:
+        """True if a group is among the entities."""
+        return any(entity.group is not None for entities in (*self.limits.values(), self.exemptions) for entity in entities)
 
 
 def bounded(limit: float) -> float:

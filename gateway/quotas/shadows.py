@@ -16,7 +16,7 @@ from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, Policy
-from gateway.quotas.quota_table import Changes, QuotaLimit, QuotaTable
+from gateway.quotas.quota_table import Changes, QuotaLimit, QuotaTable, TableChange
 from gateway.quotas.scope import at_broker
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import UsageRow
@@ -43,6 +43,7 @@ class ShadowTable(QuotaTable):
             super().__init__(rows, dynamic)
         else:
             super().__init__()  # nobody asks for real limits alone
+            self._rows = quotas
         for key, limits in self._shadows.items():
             for entity in limits:
                 self._put(key, entity, None)
@@ -133,9 +134,9 @@ class ShadowEngine(QuotaEngine):
         super().__init__(_measured_alone(settings), now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
         self.meters = _StretchedMeters(self.settings, shared=shared)
 
-    def apply(self, settings: QuotaSettings, now: float) -> None:
+    def apply(self, settings: QuotaSettings, now: float, prepared: Iterable[TableChange] = ()) -> None:
         self._above = _parents(settings)
-        super().apply(_measured_alone(settings), now)
+        super().apply(_measured_alone(settings), now, prepared)
 
     def acquire_limited(
         self,
@@ -236,10 +237,13 @@ class EngineWithShadows(QuotaEngine):
         )
         return path + shadows
 
-    def apply(self, settings: QuotaSettings, now: float) -> None:
+    def prepare(self, settings: QuotaSettings) -> tuple[TableChange, ...]:
+        return (*super().prepare(settings), *self.shadows.prepare(settings))
+
+    def apply(self, settings: QuotaSettings, now: float, prepared: Iterable[TableChange] = ()) -> None:
         self.shadows.max_buckets = self.max_buckets
-        self.shadows.apply(settings, now)
-        super().apply(settings, now)
+        self.shadows.apply(settings, now, prepared)
+        super().apply(settings, now, prepared)
         self.shadows.groups = self.groups
 
     def rows(self, now: float) -> Steps[list[UsageRow]]:

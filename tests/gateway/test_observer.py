@@ -1,7 +1,7 @@
 """Events as the outlet passes them to its observers."""
 
 from gateway.events import ConnectionRejected, QuotaChanged
-from gateway.observer import Outlet
+from gateway.observer import Outlet, limit_changes
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 
 ALICE, REST = ClientQuotaEntity("alice"), ClientQuotaEntity(DEFAULT, "etl")
@@ -22,7 +22,8 @@ def test_changed_limits_of_the_file():
         EntityQuota(ALICE, {"producer_byte_rate": 1, "consumer_byte_rate": 2}),
         EntityQuota(REST, {"producer_byte_rate": 3}),
     ]
-    noted.outlet.file_changed(before, [EntityQuota(ALICE, {"producer_byte_rate": 5, "consumer_byte_rate": 2})])
+    after = [EntityQuota(ALICE, {"producer_byte_rate": 5, "consumer_byte_rate": 2})]
+    noted.outlet.file_changed(limit_changes(before, after))
     assert [(each.kind, each.quota, each.old_limit, each.new_limit, each.source) for each in noted.events] == [
         ("produce", "user=alice", 1, 5, "file"),
         ("produce", "user=<default>, client-id=etl", 3, None, "file"),

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -13,17 +13,39 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.config.model import QuotasConfig
 from gateway.config.section import WindowConfig
 from gateway.feature import Feature
-from gateway.observer import Outlet
+from gateway.observer import LimitChange, Outlet, limit_changes
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND as CONTROLLER_MUTATIONS
 from gateway.quotas.meter import Window
+from gateway.quotas.quota_table import TableChange
 from gateway.quotas.scope import BROKER
 
 _LOOK_SECONDS: Final = 60.0
 _SHORTEST_SECONDS: Final = 0.01
 
 _log = logging.getLogger("weir.quotas")
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The change from the rows `before` to those of `section` that count at `at` (UTC), until `change`. None: for ever."""
+
+    section: QuotasConfig
+    at: datetime
+    before: QuotasConfig
+    effective: QuotasConfig
+    change: datetime | None
+    settings: QuotaSettings
+    tables: Sequence[TableChange]
+    limits: Sequence[LimitChange]
+    overruled: Sequence[str]
+
+    def holds(self, section: QuotasConfig, before: QuotasConfig, dynamic: DynamicQuotas, now: datetime) -> bool:
+        """True if the step leads from `before` to the rows of `section` that count now."""
+        if self.section is not section or self.before is not before or self.settings.dynamic is not dynamic:
+            return False
+        return self.at <= now and (self.change is None or now < self.change)
 
 
 class ClientQuotas(Feature[QuotasConfig]):
@@ -48,10 +70,11 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._now = now
         self._reloaded = asyncio.Event()
         self._task: BackgroundTask | None = None
+        self._prepared: _Step | None = None
         self._at = now()
         self._effective, self._change = section.at(self._at)
         if quota_settings(self._effective) != engine.settings:  # other rows count since the engine was made
-            self._put(section, self._at)
+            self._put(self._step_to(section, self._at), self._at)
 
     def start(self, tasks: BackgroundTasks) -> None:
         self._task = tasks.start("follow temporary quotas", self._follow)
@@ -60,40 +83,52 @@ class ClientQuotas(Feature[QuotasConfig]):
         if self._task is not None:
             self._task.cancel()
 
+    def prepare(self, section: QuotasConfig) -> None:
+        """With thousands of rows, a step takes too long for the event loop."""
+        if section != self._section:
+            self._prepared = self._step_to(section, self._now())
+
     def apply(self, section: QuotasConfig) -> list[str]:
         """The quotas that were set through the API stay in effect."""
         now = self._now()
         self.look(now)  # changes by the clock are not those of the file
-        if section == self._section:
+        step = self._prepared_to(section, now)
+        if step is None and section == self._section:
             self._section = section  # a row may be on another line of the file
             return []
-        before = self._effective
-        self._put(section, now)
+        step = step or self._step_to(section, now)
+        self._put(step, now)
         self._reloaded.set()
-        self._outlet.file_changed(before.rows, self._effective.rows)
-        return overruled(before.rows, self._effective.rows, self._engine.settings.dynamic)
+        self._outlet.file_changed(step.limits)
+        return list(step.overruled)
 
     def look(self, now: datetime) -> None:
         """Put the rows into effect that count now, if they are not those of the last look."""
-        since, self._at = self._at, now
-        if since <= now and (self._change is None or now < self._change):
+        due, since, self._at = self._due(now), self._at, now
+        if not due:
             return
-        before = self._effective
-        effective, self._change = self._section.at(now)
-        ended, begun = _without(before.rows, effective.rows), _without(effective.rows, before.rows)
+        step = self._prepared_to(self._section, now) or self._step_to(self._section, now)
+        ended, begun = _without(step.before.rows, step.effective.rows), _without(step.effective.rows, step.before.rows)
         if ended or begun:
-            self._put(self._section, now)
+            self._put(step, now)
             lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
-            lines += overruled(before.rows, effective.rows, self._engine.settings.dynamic)
+            lines += step.overruled
             _log.info("other quotas count now: %s", "; ".join(lines), extra={"changes": lines})
-            self._outlet.file_changed(before.rows, effective.rows, source="schedule")
+            self._outlet.file_changed(step.limits, source="schedule")
+        self._change = step.change
         for row in self._section.rows:
             until = None if row.when is None else row.when.until
             if until is not None and since < until <= now:
                 self._outlet.grant_expired(row.entity, until)
 
+    def _due(self, now: datetime) -> bool:
+        return now < self._at or (self._change is not None and self._change <= now)
+
     async def _follow(self) -> None:
         while True:
+            now = self._now()
+            if self._due(now):
+                self._prepared = await asyncio.to_thread(self._step_to, self._section, now)
             self.look(self._now())
             self._reloaded.clear()
             left = _LOOK_SECONDS if self._change is None else (self._change - self._now()).total_seconds()
@@ -101,12 +136,32 @@ class ClientQuotas(Feature[QuotasConfig]):
                 async with asyncio.timeout(min(max(left, _SHORTEST_SECONDS), _LOOK_SECONDS)):
                     await self._reloaded.wait()
 
-    def _put(self, section: QuotasConfig, now: datetime) -> None:
-        """Put a section into effect as it is at `now`."""
-        self._section, self._at = section, now
-        self._effective, self._change = section.at(now)
-        self._engine.max_buckets = section.max_entities
-        self._engine.apply(replace(quota_settings(self._effective), dynamic=self._engine.settings.dynamic), clock.monotonic())
+    def _step_to(self, section: QuotasConfig, now: datetime) -> _Step:
+        before, dynamic = self._effective, self._engine.settings.dynamic
+        effective, change = section.at(now)
+        settings = replace(quota_settings(effective), dynamic=dynamic)
+        return _Step(
+            section,
+            now,
+            before,
+            effective,
+            change,
+            settings,
+            self._engine.prepare(settings),
+            limit_changes(before.rows, effective.rows),
+            overruled(before.rows, effective.rows, dynamic),
+        )
+
+    def _prepared_to(self, section: QuotasConfig, now: datetime) -> _Step | None:
+        step, self._prepared = self._prepared, None
+        if step is not None and step.holds(section, self._effective, self._engine.settings.dynamic, now):
+            return step
+        return None
+
+    def _put(self, step: _Step, now: datetime) -> None:
+        self._section, self._at, self._effective, self._change = step.section, now, step.effective, step.change
+        self._engine.max_buckets = step.section.max_entities
+        self._engine.apply(step.settings, clock.monotonic(), step.tables)
         self._reconsider()
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,26 @@ async def test_changed_file_is_applied(path: Path, change: Callable[[Path, str],
     assert result.changes == ("quotas.entities: changed user=alice (producer_byte_rate 100000 -> producer_byte_rate 200000)",)
     assert (rate(result.config), rate(again.config)) == (200_000, 300_000)
     assert watched.applied == [(100_000, 200_000), (200_000, 300_000)]
+
+
+async def test_change_is_prepared_in_a_thread(path: Path) -> None:
+    calls: list[tuple[str, float, bool]] = []
+
+    def noted(call: str, new: WeirConfig) -> None:
+        calls.append((call, rate(new), threading.current_thread() is threading.main_thread()))
+
+    def apply(_: WeirConfig, new: WeirConfig) -> list[str]:
+        noted("apply", new)
+        return []
+
+    results: asyncio.Queue[ReloadResult] = asyncio.Queue()
+    reloader = Reloader(path, config(100_000), apply, results.put_nowait, prepare=partial(noted, "prepare"))
+    in_place(path, text(200_000))
+    running = asyncio.create_task(reloader.run())
+    await asyncio.wait_for(results.get(), 20)
+    running.cancel()
+    await asyncio.wait([running])
+    assert calls == [("prepare", 200_000, False), ("apply", 200_000, True)]
 
 
 def config_map(folder: Path, version: str, content: str) -> None:

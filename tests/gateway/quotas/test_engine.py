@@ -520,9 +520,13 @@ NAMES = [None, "a", "b", DEFAULT]
     ),
     max_buckets=st.sampled_from([1, 3, 100]),
     by_api=st.booleans(),
+    early=st.booleans(),
 )
-def test_change_reaches_every_affected_bucket(tables, max_buckets, by_api):
-    """A change visits few buckets, and each bucket has the quota that a complete rebuild would give it."""
+def test_change_reaches_every_affected_bucket(tables, max_buckets, by_api, early):
+    """A change visits few buckets, and each bucket has the quota that a complete rebuild would give it.
+
+    With `early`, all changes are prepared before the first is applied, so that most are for tables of the past.
+    """
 
     file = (EntityQuota(ClientQuotaEntity("a", "b"), exempt=True), EntityQuota(ClientQuotaEntity("b"), {"other": 1.0}))
 
@@ -536,8 +540,10 @@ def test_change_reaches_every_affected_bucket(tables, max_buckets, by_api):
         return QuotaSettings(tuple(quotas))
 
     subject = engine(of(tables[0]), max_buckets=max_buckets)
-    for table in tables:
-        subject.apply(of(table), START)
+    steps = [of(table) for table in tables]
+    prepared = [subject.prepare(step) for step in steps]
+    for table, step, changes in zip(tables, steps, prepared, strict=True):
+        subject.apply(step, START, changes if early else subject.prepare(step))
         for user in ("a", "b", "c"):
             for client_id in ("a", "b", "c"):
                 subject.acquire("produce", user, client_id, START)

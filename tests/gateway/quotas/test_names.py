@@ -48,11 +48,10 @@ def test_table_lists_entities_by_their_whole_names():
 
 
 def test_changed_exemption_is_a_change_of_each_quota():
-    both, one = (
-        QuotaTable([EntityQuota(ClientQuotaEntity(name), exempt=True) for name in names]) for names in (("a", "b"), ("a",))
-    )
-    assert both.changed("producer_byte_rate", one) == one.changed("producer_byte_rate", both) == {ClientQuotaEntity("b")}
-    assert both.changed("producer_byte_rate", both) == set()
+    both, one = ([EntityQuota(ClientQuotaEntity(name), exempt=True) for name in names] for names in (("a", "b"), ("a",)))
+    for before, after in ((both, one), (one, both)):
+        assert QuotaTable(before).followed_by(after, {}).of("producer_byte_rate") == {ClientQuotaEntity("b")}
+    assert QuotaTable(both).followed_by(list(both), {}).of("producer_byte_rate") == set()
 
 
 @pytest.mark.parametrize(

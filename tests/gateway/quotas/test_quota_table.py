@@ -225,3 +225,21 @@ def test_altered_table_equals_a_new_one(kind, file, alterations):
                 tags = Resolution(entity.tags, None, None)
                 assert table.again(key, tags) == expected.again(key, tags)
             assert expected.changed(key, before) <= changes.get(key, set())
+
+
+@given(*[st.dictionaries(entities, st.tuples(limits_by_key, limits_by_key, st.booleans()), max_size=4) for _ in "ab"])
+@pytest.mark.parametrize("kind", [QuotaTable, ShadowTable])
+def test_next_table_names_every_changed_entity(kind, file, other):
+    """The parts of a row: limits, shadow limits, and if the entity is exempt."""
+    before, after = (
+        kind([EntityQuota(entity, limits, exempt, shadow=shadows) for entity, (limits, shadows, exempt) in each.items()])
+        for each in (file, other)
+    )
+    change = before.followed_by(after._rows, {})
+    for key in (KEY, "other"):
+        for entity in {*file, *other}:
+            tags = Resolution(entity.tags, None, None)
+            assert change.after.again(key, tags) == after.again(key, tags)
+            if entity not in change.of(key):
+                limits = [table._first(key, [(entity, entity.tags)]) for table in (before, change.after)]
+                assert limits[0] == limits[1]
