@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -70,7 +70,7 @@ class QuotaAdmin:
         if self._quotas:
             count = len(self._quotas)
             _log.info("%d %s quotas that were set through the API", count, "entity has" if count == 1 else "entities have")
-            self._apply(self._quotas)
+            await self._apply(self._quotas)
 
     async def run(self) -> None:
         if self._queue.followed is not None:  # an earlier `run` has failed to apply these
@@ -106,7 +106,7 @@ class QuotaAdmin:
             self._retry_due = False
             await self._look_up(self._unresolved)
             if not self._unresolved.isdisjoint(self._addresses):
-                self._apply(self._quotas)
+                await self._apply(self._quotas)
         tasks, undos = self._queue.take(), self._queue.undos.copy()
         try:
             unread = await self._catch_up() if tasks or undos else None
@@ -135,7 +135,7 @@ class QuotaAdmin:
             await self._look_up(_ips_of(followed) - self._unresolved)
             changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
             _log.info("quotas of %d entities were changed through another gateway", changed)
-            self._apply(followed)
+            await self._apply(followed)
             if self._queue.followed is followed:  # otherwise newer quotas wait for the next call
                 self._queue.followed = None
 
@@ -214,10 +214,9 @@ class QuotaAdmin:
                 warning = None if value is None else small_quota_warning(key, value, str(entity))
                 if warning is not None:
                     _log.warning("%s: %s", key, warning)
-        self._apply(quotas)
+        await self._apply(quotas)
 
-    def _apply(self, quotas: DynamicQuotas) -> None:
-        self._quotas = quotas
+    async def _apply(self, quotas: DynamicQuotas) -> None:
         unresolved = frozenset(_ips_of(quotas).difference(self._addresses))
         if unresolved - self._unresolved:
             _log.warning(
@@ -225,14 +224,14 @@ class QuotaAdmin:
                 " Correct DNS, or set the quotas for the addresses", ", ".join(sorted(unresolved)), RETRY_SECONDS,
             )  # fmt: skip
         self._unresolved = unresolved
-        effective = dict(quotas)
-        for entity in [entity for entity in quotas if entity.topic is not None or isinstance(entity.ip, str)]:
-            limits = effective.pop(entity)
-            if isinstance(entity.ip, str):
-                # A host name or another spelling of the address may have been given.
-                effective[ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))] = limits
+        effective = _of_clients(quotas, self._addresses)
+        try:
+            prepared = await asyncio.to_thread(self._engine.prepare, replace(self._engine.settings, dynamic=effective))
+        except RuntimeError:  # no thread can be started
+            prepared = ()
+        self._quotas = quotas
         self._on_quotas(quotas)
-        self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
+        self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic(), prepared)
         self._applied()
 
     async def _look_up(self, names: Set[str]) -> None:
@@ -253,6 +252,16 @@ class _Changes(NamedTuple):
     task: AlterTask
     changes: list[Change]
     message: str
+
+
+def _of_clients(quotas: DynamicQuotas, addresses: Mapping[str, str]) -> DynamicQuotas:
+    """The quotas of clients and addresses. An address may have been given as a host name, or in another spelling."""
+    found = dict(quotas)
+    for entity in [entity for entity in quotas if entity.topic is not None or isinstance(entity.ip, str)]:
+        limits = found.pop(entity)
+        if isinstance(entity.ip, str):
+            found[ClientQuotaEntity(ip=addresses.get(entity.ip, entity.ip))] = limits
+    return found
 
 
 def _ips_of(quotas: DynamicQuotas) -> set[str]:

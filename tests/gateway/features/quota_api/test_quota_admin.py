@@ -1,6 +1,7 @@
 """Changes through the quota API are saved before they apply, and apply before they are answered."""
 
 import asyncio
+import threading
 from collections import Counter
 from dataclasses import replace
 from unittest.mock import ANY
@@ -403,6 +404,39 @@ async def test_change_is_logged_and_too_small_one_warns(world, caplog):
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "10 bytes/s for user=bob" in warning
     assert "104858 s" in warning
+
+
+async def test_thread_prepares_a_change(world, monkeypatch):
+    threads, prepare = [], world.engine.prepare
+    monkeypatch.setattr(
+        world.engine, "prepare", lambda settings: threads.append(threading.current_thread()) or prepare(settings)
+    )
+    await world.alter(setting("alice", 10.0))
+    assert world.limit("alice") == 10.0
+    assert [thread is threading.main_thread() for thread in threads] == [False]
+
+
+async def test_change_needs_no_thread(world, monkeypatch):
+    async def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("asyncio.to_thread", no_thread)
+    await world.alter(setting("alice", 10.0))
+    assert world.limit("alice") == 10.0
+
+
+async def test_reload_during_a_change_stays(world, monkeypatch):
+    prepare = world.engine.prepare
+
+    def reloaded(settings):
+        prepared = prepare(settings)
+        quotas = (EntityQuota(ClientQuotaEntity("bob"), {KEY: 7.0}),)
+        world.engine.apply(replace(world.engine.settings, quotas=quotas), 0.0)
+        return prepared
+
+    monkeypatch.setattr(world.engine, "prepare", reloaded)
+    await world.alter(setting("alice", 10.0))
+    assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
 
 
 async def test_description_joins_file_and_api_quotas(world):
