@@ -1,46 +1,31 @@
 """Changes of thousands of rows: a thread prepares them, and the event loop only puts them into effect."""
 
 import asyncio
-import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from unittest.mock import patch
+from typing import Any
 
 import pytest
 
 from gateway.background import BackgroundTasks
 from gateway.events import QuotaChanged
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
-from gateway.quotas.quota_table import QuotaTable, TableChange
 from tests.gateway.config.texts import entities, parsed
 from tests.gateway.features.client_quotas.test_temporary import END, ROWS, Gateway
 
 AFTER = parsed(entities("{user: alice, producer_byte_rate: 2000000}", *ROWS[1:])).quotas
 
 
-@pytest.fixture
-def threads() -> Iterator[list[threading.Thread]]:
-    """The threads that have computed a change of tables, one entry for each change."""
-    found: list[threading.Thread] = []
-    computed = QuotaTable.followed_by
-
-    def noted(self: QuotaTable, *arguments: object) -> TableChange:
-        found.append(threading.current_thread())
-        return computed(self, *arguments)  # type: ignore[arg-type]
-
-    with patch.object(QuotaTable, "followed_by", noted):
-        yield found
-
-
-def test_prepared_reload_computes_nothing(threads: list[threading.Thread]) -> None:
+def test_prepared_reload_computes_nothing() -> None:
     gateway = Gateway(*ROWS, now=END)
-    gateway.quotas.prepare(AFTER)
-    threads.clear()
     assert gateway.limit() == 1e6
+    gateway.quotas.prepare(AFTER)
+    prepared = gateway.quotas._prepared
+    assert prepared is not None
     gateway.quotas.apply(AFTER)
-    assert threads == []
+    assert gateway.engine.table is prepared.tables[0].after
     assert gateway.limit() == 2e6
     (event,) = gateway.events
     assert isinstance(event, QuotaChanged)
@@ -77,13 +62,21 @@ def test_refused_reload_leaves_nothing_for_the_next() -> None:
     assert gateway.limit() == 3e6
 
 
-async def test_thread_prepares_the_end_of_a_grant(threads: list[threading.Thread]) -> None:
+async def test_thread_prepares_the_end_of_a_grant(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = Gateway(*ROWS, now=END - timedelta(seconds=1))
     gateway.quotas._now = lambda: gateway.now
+    to_thread = asyncio.to_thread
+    prepared = []
+
+    async def noted(work: Callable[..., Any], *arguments: object) -> Any:
+        prepared.append(await to_thread(work, *arguments))
+        return prepared[-1]
+
+    monkeypatch.setattr("asyncio.to_thread", noted)
     async with asyncio.timeout(30), BackgroundTasks(Counter()) as tasks:
         gateway.now = END
         gateway.quotas.start(tasks)
         await gateway.reconsidered.wait()
         await gateway.quotas.stop()
     assert gateway.limit() == 1e6
-    assert [thread is threading.main_thread() for thread in threads] == [False]
+    assert [step.tables[0].after for step in prepared] == [gateway.engine.table]

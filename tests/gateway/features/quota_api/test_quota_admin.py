@@ -1,7 +1,6 @@
 """Changes through the quota API are saved before they apply, and apply before they are answered."""
 
 import asyncio
-import threading
 from collections import Counter
 from dataclasses import replace
 from unittest.mock import ANY
@@ -407,13 +406,16 @@ async def test_change_is_logged_and_too_small_one_warns(world, caplog):
 
 
 async def test_thread_prepares_a_change(world, monkeypatch):
-    threads, prepare = [], world.engine.prepare
-    monkeypatch.setattr(
-        world.engine, "prepare", lambda settings: threads.append(threading.current_thread()) or prepare(settings)
-    )
+    to_thread, prepared = asyncio.to_thread, []
+
+    async def noted(work, *arguments):
+        prepared.append(await to_thread(work, *arguments))
+        return prepared[-1]
+
+    monkeypatch.setattr("asyncio.to_thread", noted)
     await world.alter(setting("alice", 10.0))
     assert world.limit("alice") == 10.0
-    assert [thread is threading.main_thread() for thread in threads] == [False]
+    assert [changes[0].after for changes in prepared] == [world.engine.table]
 
 
 async def test_change_needs_no_thread(world, monkeypatch):
@@ -426,15 +428,15 @@ async def test_change_needs_no_thread(world, monkeypatch):
 
 
 async def test_reload_during_a_change_stays(world, monkeypatch):
-    prepare = world.engine.prepare
+    to_thread = asyncio.to_thread
 
-    def reloaded(settings):
-        prepared = prepare(settings)
+    async def reloaded(work, *arguments):
+        prepared = await to_thread(work, *arguments)
         quotas = (EntityQuota(ClientQuotaEntity("bob"), {KEY: 7.0}),)
         world.engine.apply(replace(world.engine.settings, quotas=quotas), 0.0)
         return prepared
 
-    monkeypatch.setattr(world.engine, "prepare", reloaded)
+    monkeypatch.setattr("asyncio.to_thread", reloaded)
     await world.alter(setting("alice", 10.0))
     assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
 
