@@ -37,6 +37,10 @@ DISTURBS_SHARING: Final = frozenset({
     "kill_gateway", "restart_gateway", "lose_topics", "delete_topic", "stop_broker", "slow_broker", "reload",
 })  # fmt: skip
 
+ENDS_CONNECTIONS: Final = frozenset({
+    "cut_clients", "cut_brokers", "cut_client", "reset_client", "stop_broker", "kill_gateway", "restart_gateway",
+})  # fmt: skip
+
 
 def check_sessions(hosts: Iterable[GatewayHost], verdicts: Verdicts) -> None:
     """No connection waits without a cause that ends, and no buffer exceeds its bound."""
@@ -178,6 +182,15 @@ def _dynamic_limit(incarnation: Incarnation, client_id: str) -> float | None:
             limit = limits.get("producer_byte_rate")
             return None if limit is None else float(limit)
     return None
+
+
+def check_unanswered(plan: Plan, cluster: Cluster, verdicts: Verdicts) -> None:
+    """Every Produce with acks=0 reaches a broker, even if its client has left, unless a fault or a full disk is in its way."""
+    if {fault.kind for fault in plan.faults} & ENDS_CONNECTIONS or any(settings.volumes for settings in plan.settings):
+        return
+    for number, sent in cluster.sent.items():
+        if sent.acks == 0 and not sent.forwarded:
+            verdicts.fail("request lost", f"request {number} (PRODUCE with acks=0) has reached no broker")
 
 
 def check_protocol_errors(incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:

@@ -19,6 +19,7 @@ from loadtest.simulation.invariants import (
     check_protocol_errors,
     check_sessions,
     check_topics,
+    check_unanswered,
     lost_alteration,
     quotas_agree,
 )
@@ -202,6 +203,7 @@ class Run:
                 task = incarnation.task
                 if task is not None and task.done() and not incarnation.killed and task.exception() is not None:
                     self._verdicts.fail("gateway failed", f"{host.name}: {task.exception()!r}")
+        check_unanswered(self._plan, self._cluster, self._verdicts)
         check_overshoot(self._plan, self._hosts, self._cluster, self._verdicts)
         self._groups.check_ceiling(self._plan, self._hosts, self._cluster, self._verdicts)
         self._groups.check_guarantees(self._plan, self._hosts, self._verdicts)

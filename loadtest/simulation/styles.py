@@ -1,5 +1,5 @@
 """Runs with one aim: groups that share a capacity, members of consumer groups under a rate of requests, topic quotas, quotas
-of each broker, shadow limits, users, a balancer, or the topic of the quotas.
+of each broker, shadow limits, users, a balancer, clients that leave, or the topic of the quotas.
 
 They have a generator of their own, so that the plans of all other seeds stay as they are.
 """
@@ -18,6 +18,7 @@ EVERY: Final = 16
 UNLIMITED: Final = FLOOD_LIMIT * 20
 CAPACITIES: Final = (1_000_000, 1_500_000)
 TOPIC_TOTALS: Final = (100_000, 200_000)
+PARTING_LIMITS: Final = (40_000, 160_000)
 MEMBER_RATES: Final = (1, 2)
 USERS: Final = ("alice", "bob")
 _WRONG_PART: Final = 1 / 3
@@ -30,12 +31,22 @@ def plan_of(seed: int) -> Plan:
     """The plan of a seed. Depends on nothing else."""
     plan = mixed_plan(seed)
     choose = random.Random(f"{seed}-style")
-    styles = {1: _brokers, 3: _shadows, 5: _tree, 7: _users, 9: _members, 11: _balanced, 13: _topics, 15: _operators}
+    styles = {
+        1: _brokers,
+        2: _parting,
+        3: _shadows,
+        5: _tree,
+        7: _users,
+        9: _members,
+        11: _balanced,
+        13: _topics,
+        15: _operators,
+    }
     style = styles.get(seed % EVERY)
     if style is None:
         return plan
     plan = style(plan, choose)
-    if style in (_tree, _members, _topics) and choose.random() < _CALM:
+    if style in (_tree, _members, _topics, _parting) and choose.random() < _CALM:
         return replace(plan, faults=())
     known = len(plan.clients)
     return replace(plan, faults=tuple(each for each in plan.faults if TARGETS[each.kind] != "client" or each.target < known))
@@ -68,6 +79,29 @@ def _brokers(plan: Plan, choose: random.Random) -> Plan:
     settings = tuple(replace(each, by_broker=True) for each in plan.settings)
     clients = tuple(replace(each, broker=choose.randrange(plan.brokers + 1)) for each in plan.clients)
     return replace(plan, settings=settings, clients=clients)
+
+
+def _parting(plan: Plan, choose: random.Random) -> Plan:
+    """Producers with acks=0 that leave after the last request, while the gateway still delays most of them."""
+    limit = choose.choice(PARTING_LIMITS)
+    settings = tuple(replace(each, limit=limit, group_limit=None, volumes=False) for each in plan.settings)
+    clients = [
+        Client(
+            number=number,
+            kind="producer",
+            client_id=("job-1", "etl")[number % 2],
+            gateway=choose.randrange(plan.gateways),
+            begin=round(choose.random(), 2),
+            requests=choose.choice((3, 12)),
+            depth=1,
+            size=limit // choose.choice((4, 12)),
+            acks=0,
+            polite=False,
+            hops=True,
+        )
+        for number in range(4)
+    ]
+    return replace(plan, settings=settings, clients=tuple(clients), seconds=8.0)
 
 
 def _shadows(plan: Plan, choose: random.Random) -> Plan:

@@ -25,6 +25,7 @@ from gateway.proxy.identity import Client
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.membership import Membership
 from gateway.proxy.request_stream import RequestStream
+from gateway.proxy.states import MUTED
 from gateway.quotas import engine, fair_share, shadows
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine
@@ -308,13 +309,18 @@ def _set_headers(patch, name, value):
     patch.setattr(ProxyHeaders, "__init__", changed)
 
 
+def forgotten_requests(patch):
+    """A muted client that leaves is forgotten, and with it the Produce requests with acks=0 that nobody sends again."""
+    patch.setattr(RequestStream, "owes_nothing", property(lambda self: bool(self._direction.reasons & MUTED)))
+
+
 MUTANTS = [
     charged_refusals, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
     no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim, deaf_to_operators, no_groups,
     endless_mute, free_loans, no_guarantees,
     rejected_topics_for_all, forwarded_rejections, patient_topics, forgotten_batches,
     one_bucket_for_all_brokers, enforced_shadows, unmeasured_shadows, forgotten_users,
-    one_address_for_all_clients, optional_headers, patient_with_headers,
+    one_address_for_all_clients, optional_headers, patient_with_headers, forgotten_requests,
 ]  # fmt: skip
 
 
