@@ -86,11 +86,14 @@ class Collected:
         """True while the budget counts bytes of this connection."""
         return self._counted > 0
 
-    def take(self) -> bytes:
-        """Return the bytes so far, and keep them no longer. They count until `drop`, as the caller may have to hold them."""
-        data = bytes(self._data)
-        self._data = bytearray()
-        return data
+    def take(self, rest: memoryview) -> bytes:
+        """Return the bytes so far and those of `rest` behind them, and keep none. A request may have 100 MB: it is copied once.
+
+        The bytes count until `drop`, as the caller may have to hold them.
+        """
+        data, self._data = self._data, bytearray()
+        data += rest
+        return bytes(data)
 
     def drop(self) -> None:
         """Keep and count nothing any more."""

@@ -36,12 +36,12 @@ class Splitter:
             return False
         framing = self.framing
         if self._collected:
-            missing = framing.skip
-            self._collected.add(memoryview(chunk)[:missing])
+            missing, piece = framing.skip, memoryview(chunk)
+            self._collected.add(piece[:missing])
             if len(chunk) < missing:
                 framing.skip -= len(chunk)
                 return False
-            chunk = self._collected.take() + chunk[missing:]
+            chunk = self._collected.take(piece[missing:])
             framing.skip = 0
         chunk = framing.join(chunk)
         pos = framing.skip
