@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from gateway.version import weir_build
 from loadtest.testkit.kafka import KafkaCluster
@@ -50,6 +51,11 @@ LONGEST_FIRST = (
 """The files that take longest. A worker that began one of them last would finish minutes after the others."""
 
 
+ONE_JAVA = [
+    f"tests/gateway/reports/{name}.py" for name in ("test_job", "test_reports", "test_report_run", "test_what_if", "test_page")
+]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests as `process` that ask for a fixture of `NEEDS_PROCESSES` or are marked `broker` or `spark`.
 
@@ -68,6 +74,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return listed + (item.path not in slow_files)
 
     items.sort(key=rank)
+
+
+class ByFile(LoadFileScheduling):
+    """Gives whole files to the workers. Files in `ONE_JAVA` go to one worker, because their Spark session starts slowly."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return ONE_JAVA[0] if file in ONE_JAVA else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
