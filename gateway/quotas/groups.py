@@ -19,9 +19,11 @@ Claims = frozenset[tuple[str, str]]
 
 NO_CLAIMS: Final[Claims] = frozenset()
 
-MAX_CLAIMS: Final = 100
+MAX_CLAIMS: Final = 1_500
+"""The pairs that a connection remembers: as many as there are UUIDs of groups in the longest token. Later ones are ignored."""
+
 MAX_CLAIM_CHARACTERS: Final = 255
-"""Bounds on the pairs that a connection remembers. Longer names and texts, and later pairs, are ignored."""
+"""Longer names and texts are ignored."""
 
 MAX_FOUND: Final = 10_000
 """The maximum number of clients whose group the table remembers. Beyond it, the table forgets all of them."""

@@ -1,12 +1,15 @@
 """The rules of groups: patterns, claims and networks, the order of groups, and the certainty that one rule covers another."""
 
+import json
 from fnmatch import fnmatchcase
 from ipaddress import ip_network
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.proxy.authentication.mechanisms import MAX_CLAIMS_BYTES
 from gateway.quotas.groups import (
     ANY_LAG,
     MAX_CLAIM_CHARACTERS,
@@ -187,6 +190,12 @@ def test_rule_covers_narrower_rules(first, second, expected):
 def test_claims_are_texts_and_elements_of_lists():
     payload = {"sub": "alice", "exp": 1_700_000_000, "groups": ["payments", 7, "staff"], "realm": {"roles": ["x"]}, "ok": True}
     assert claims_of(payload) == {("sub", "alice"), ("groups", "payments"), ("groups", "staff")}
+
+
+def test_longest_token_may_be_full_of_groups():
+    groups = [str(UUID(int=number)) for number in range(MAX_CLAIMS)]
+    assert len(json.dumps({"groups": groups})) * 4 / 3 > MAX_CLAIMS_BYTES
+    assert ("groups", groups[-1]) in claims_of({"groups": groups})
 
 
 def test_claims_of_one_token_are_not_kept():
