@@ -111,7 +111,7 @@ class SparkCluster:
     def _master_answers(self) -> bool:
         try:
             return bool(self.state())
-        except OSError:  # it does not listen yet
+        except (OSError, ValueError):  # it does not listen yet, or its web server has other pages before this one
             return False
 
     def _spawn(self, name: str, command: Sequence[str]) -> "subprocess.Popen[str]":
