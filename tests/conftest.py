@@ -84,6 +84,7 @@ class ByFile(LoadFileScheduling):
         return ONE_JAVA[0] if file in ONE_JAVA else file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
