@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,7 +29,10 @@ _log = logging.getLogger("weir.quotas")
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The change from the rows `before` to those of `section` that count at `at` (UTC), until `change`. None: for ever."""
+    """The change from the rows of `before` to the rows of `section` at the time `at` (UTC).
+
+    The same rows count until `change`. None: for ever.
+    """
 
     section: QuotasConfig
     at: datetime
@@ -128,7 +131,8 @@ class ClientQuotas(Feature[QuotasConfig]):
         while True:
             now = self._now()
             if self._due(now):
-                self._prepared = await asyncio.to_thread(self._step_to, self._section, now)
+                with suppress(RuntimeError):  # no thread can be started: `look` computes the step itself
+                    self._prepared = await asyncio.to_thread(self._step_to, self._section, now)
             self.look(self._now())
             self._reloaded.clear()
             left = _LOOK_SECONDS if self._change is None else (self._change - self._now()).total_seconds()
@@ -140,6 +144,7 @@ class ClientQuotas(Feature[QuotasConfig]):
         before, dynamic = self._effective, self._engine.settings.dynamic
         effective, change = section.at(now)
         settings = replace(quota_settings(effective), dynamic=dynamic)
+        limits = limit_changes(before.rows, effective.rows)
         return _Step(
             section,
             now,
@@ -148,8 +153,8 @@ class ClientQuotas(Feature[QuotasConfig]):
             change,
             settings,
             self._engine.prepare(settings),
-            limit_changes(before.rows, effective.rows),
-            overruled(before.rows, effective.rows, dynamic),
+            limits,
+            overruled(limits, dynamic),
         )
 
     def _prepared_to(self, section: QuotasConfig, now: datetime) -> _Step | None:
@@ -191,15 +196,13 @@ def quota_settings(section: QuotasConfig) -> QuotaSettings:
     )
 
 
-def overruled(old: Sequence[EntityQuota], new: Sequence[EntityQuota], dynamic: DynamicQuotas) -> list[str]:
+def overruled(changes: Iterable[LimitChange], dynamic: DynamicQuotas) -> list[str]:
     """Notes about changed limits of the file without effect, because the API has set the same key of the same entity."""
-    before = {quota.entity: quota.limits for quota in old}
     return [
-        f"{quota.entity}: {key} stays {dynamic[quota.entity][key]:.12g}, because this value was set through the API: to use the"
+        f"{entity}: {key} stays {dynamic[entity][key]:.12g}, because this value was set through the API: to use the"
         f" file's {limit:.12g}, remove the API's value (kafka-configs.sh --alter --delete-config {key})"
-        for quota in new
-        for key, limit in quota.limits.items()
-        if before.get(quota.entity, {}).get(key) != limit and key in dynamic.get(quota.entity, {})
+        for entity, key, _, limit in changes
+        if limit is not None and key in dynamic.get(entity, {})
     ]
 
 

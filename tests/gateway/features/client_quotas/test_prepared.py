@@ -62,6 +62,22 @@ def test_refused_reload_leaves_nothing_for_the_next() -> None:
     assert gateway.limit() == 3e6
 
 
+async def test_grant_ends_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = Gateway(*ROWS, now=END - timedelta(seconds=1))
+    gateway.quotas._now = lambda: gateway.now
+
+    async def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("asyncio.to_thread", no_thread)
+    async with asyncio.timeout(30), BackgroundTasks(Counter()) as tasks:
+        gateway.now = END
+        gateway.quotas.start(tasks)
+        await gateway.reconsidered.wait()
+        await gateway.quotas.stop()
+    assert gateway.limit() == 1e6
+
+
 async def test_thread_prepares_the_end_of_a_grant(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = Gateway(*ROWS, now=END - timedelta(seconds=1))
     gateway.quotas._now = lambda: gateway.now
