@@ -199,7 +199,7 @@ class QuotaEngine:
         """Change the configuration under live traffic. It takes effect on the next request: sessions see `generation` change.
 
         A client that keeps its bucket keeps its use. A new window keeps use and debts, a new algorithm or scope recent use.
-        `prepared` is used as far as it still leads from the table in effect to these settings.
+        The engine uses a change in `prepared` only if it leads from the table in effect to these settings.
         """
         before, self.settings = self.settings, settings
         self.meters.settings = settings

@@ -243,9 +243,9 @@ class QuotaTable:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """The step from one table to the next one, which is made of `quotas` and `dynamic`.
+    """The step from the table `before` to the table `after`. `quotas` and `dynamic` make the table `after`.
 
-    `limits` has the entities with another limit, `exemptions` those that only one of the tables exempts.
+    `limits` has the entities with another limit. `exemptions` has the entities that only one of the tables exempts.
     """
 
     before: QuotaTable

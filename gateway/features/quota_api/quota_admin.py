@@ -229,6 +229,7 @@ class QuotaAdmin:
             prepared = await asyncio.to_thread(self._engine.prepare, replace(self._engine.settings, dynamic=effective))
         except RuntimeError:  # no thread can be started
             prepared = ()
+        # A reload may have changed the other settings in the meantime. The engine then computes the tables again.
         self._quotas = quotas
         self._on_quotas(quotas)
         self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic(), prepared)

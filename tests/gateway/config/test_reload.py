@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ class Watched:
     def __init__(self) -> None:
         self.results: asyncio.Queue[ReloadResult] = asyncio.Queue()
         self.applied: list[tuple[float, float]] = []
+        self.prepared: list[tuple[float, bool, int]] = []
         self.failure: Exception | None = None
 
     def apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
@@ -47,6 +47,10 @@ class Watched:
         self.applied.append((rate(old), rate(new)))
         return ["a note"]
 
+    def prepare(self, new: WeirConfig) -> None:
+        """Note the rate, if this is the thread of the event loop, and the number of configs applied before."""
+        self.prepared.append((rate(new), threading.current_thread() is threading.main_thread(), len(self.applied)))
+
     async def next(self) -> ReloadResult:
         return await asyncio.wait_for(self.results.get(), 20)
 
@@ -54,7 +58,9 @@ class Watched:
 @asynccontextmanager
 async def watching(path: Path, current: WeirConfig) -> AsyncIterator[Watched]:
     watched = Watched()
-    task = asyncio.create_task(Reloader(path, current, watched.apply, watched.results.put_nowait).run())
+    task = asyncio.create_task(
+        Reloader(path, current, watched.apply, watched.results.put_nowait, prepare=watched.prepare).run()
+    )
     try:
         yield watched
     finally:
@@ -100,23 +106,11 @@ async def test_changed_file_is_applied(path: Path, change: Callable[[Path, str],
 
 
 async def test_change_is_prepared_in_a_thread(path: Path) -> None:
-    calls: list[tuple[str, float, bool]] = []
-
-    def noted(call: str, new: WeirConfig) -> None:
-        calls.append((call, rate(new), threading.current_thread() is threading.main_thread()))
-
-    def apply(_: WeirConfig, new: WeirConfig) -> list[str]:
-        noted("apply", new)
-        return []
-
-    results: asyncio.Queue[ReloadResult] = asyncio.Queue()
-    reloader = Reloader(path, config(100_000), apply, results.put_nowait, prepare=partial(noted, "prepare"))
-    in_place(path, text(200_000))
-    running = asyncio.create_task(reloader.run())
-    await asyncio.wait_for(results.get(), 20)
-    running.cancel()
-    await asyncio.wait([running])
-    assert calls == [("prepare", 200_000, False), ("apply", 200_000, True)]
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, text(200_000))
+        await watched.next()
+    assert watched.prepared == [(200_000, False, 0)]
+    assert watched.applied == [(100_000, 200_000)]
 
 
 def config_map(folder: Path, version: str, content: str) -> None:
