@@ -172,9 +172,10 @@ class Upstream:
     def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> Attempt | None:
         """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`."""
         addresses = self.brokers.anyone()
-        address = next((address for address in addresses if address not in self._failed), None)
-        seconds = CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS
-        return None if address is None else self._attempt(address, protocol, seconds)
+        for address in addresses:
+            if address not in self._failed:
+                return self._attempt(address, protocol, CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS)
+        return None
 
     def _attempt(self, address: Address, protocol: asyncio.Protocol, seconds: float) -> Attempt | None:
         if self.poller is None or address in self._failed:

@@ -37,6 +37,8 @@ _log = logging.getLogger("weir.session")
 _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """Sockets with many bytes are read into it. The bytes are copied before the next read."""
 
+_known: Final[dict[type, tuple[bool, bool]]] = {}
+
 
 class SocketTransport(PolledSocket):
     """Owns its socket, and calls its protocol as asyncio's transports do. `connection_lost` closes the socket.
@@ -78,10 +80,14 @@ class SocketTransport(PolledSocket):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Call this protocol from now on, without `connection_made`."""
         self._protocol = cast("asyncio.Protocol", protocol)
-        self._get_buffer: Callable[[int], memoryview] | None = getattr(protocol, "get_buffer", None)
-        received = "data_received" if self._get_buffer is None else "buffer_updated"
-        self._received: Callable[[Any], None] = getattr(protocol, received)
-        self._tells = hasattr(protocol, "peer_closed")  # until it is told
+        buffered, self._tells = _abilities(type(protocol))  # `_tells` until it is told
+        self._get_buffer: Callable[[int], memoryview] | None = None
+        self._received: Callable[[Any], None]
+        if buffered:
+            reader: Any = protocol
+            self._get_buffer, self._received = reader.get_buffer, reader.buffer_updated
+        else:
+            self._received = self._protocol.data_received
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -348,6 +354,14 @@ class SocketTransport(PolledSocket):
 
 def _log_bug(error: Exception) -> None:
     _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"reason": "internal"})
+
+
+def _abilities(protocol: type) -> tuple[bool, bool]:
+    """True for `get_buffer` and for `peer_closed`, if a class of protocols has it. Lookups that fail would take 2 us each."""
+    known = _known.get(protocol)
+    if known is None:
+        known = _known[protocol] = hasattr(protocol, "get_buffer"), hasattr(protocol, "peer_closed")
+    return known
 
 
 def tell_of_close(protocol: asyncio.BaseProtocol) -> None:

@@ -42,7 +42,13 @@ def next_state(transitions: Mapping[tuple[_State, _Event], _State], state: _Stat
         raise IllegalEventError(f"{event.name} in state {state.name}") from None
 
 
-class RequestState(Enum):
+class _Step(Enum):
+    """A state or an event. Its hash is that of the object, as `Enum.__hash__` would be a call of Python for each transition."""
+
+    __hash__ = object.__hash__
+
+
+class RequestState(_Step):
     """The future of the next request, and of the client's socket."""
 
     READING = auto()  # the request is taken, unless a reason holds
@@ -54,7 +60,7 @@ class RequestState(Enum):
     CLOSED = auto()
 
 
-class RequestEvent(Enum):
+class RequestEvent(_Step):
     """A decision on the next request, or on the whole connection."""
 
     TAKE = auto()  # the request is forwarded, answered or collected
@@ -152,7 +158,7 @@ class RequestDirection:
         return self.state is not RequestState.DRAINING and self.state is not RequestState.CLOSED
 
 
-class MuteState(Enum):
+class MuteState(_Step):
     """Kafka's `ChannelMuteState`."""
 
     NOT_MUTED = auto()
@@ -162,7 +168,7 @@ class MuteState(Enum):
     MUTED_AND_THROTTLED_AND_RESPONSE_PENDING = auto()
 
 
-class MuteEvent(Enum):
+class MuteEvent(_Step):
     """Kafka's `ChannelMuteEvent`, and its `mute()` and `maybeUnmute()` as MUTE and UNMUTE."""
 
     MUTE = auto()

@@ -120,8 +120,8 @@ def test_metadata_names_only_gateway_addresses(target: Target) -> None:
 def test_group_shares_partitions_and_resumes(target: Target, protocol: str) -> None:
     topic, group, sent = target.create_topic(), target.name("group"), records(60)
     with (
-        consumer_of(target, group, group_protocol=protocol) as first,
-        consumer_of(target, group, group_protocol=protocol) as second,
+        consumer_of(target, group, group_protocol=protocol, enable_auto_commit=False) as first,
+        consumer_of(target, group, group_protocol=protocol, enable_auto_commit=False) as second,
     ):
         members = (first, second)
         for member in members:

@@ -88,7 +88,7 @@ class ConnectionAdmission:
     def admit(
         self,
         listener: str,
-        connection: socket.socket,
+        connection: socket.SocketType,
         ip: str,
         port: int,
         *,

@@ -63,11 +63,10 @@ class UserConnections:
     def accept(self, user: str, now: float, broker: int = BOOTSTRAP) -> UserVerdict:
         """Count a connection to a broker, or refuse it. A refused one uses nothing of the rate."""
         settings = self._engine.settings
-        hold = settings.metering_of(CONNECTIONS).window.seconds if self.refused < MAX_REFUSED else 0.0
         most = self._engine.user_limit(MAX_CONNECTIONS, user)
         if most is not None and settings.enforce and self.count(user) >= part_of(int(most), self.parts):
             self.refused += 1
-            return UserVerdict("max_per_user", hold)
+            return UserVerdict("max_per_user", self._hold())
         delay, enforced = 0.0, False
         bucket = self._engine.acquire_user(CONNECTIONS.name, user, now, broker)
         if bucket is not None:
@@ -76,7 +75,7 @@ class UserConnections:
             if enforced and delay > LONGEST_WAIT_SECONDS:
                 bucket.record(-1, now)
                 self.refused += 1
-                return UserVerdict("creation_rate_per_user", hold)
+                return UserVerdict("creation_rate_per_user", self._hold())
         if (
             self._shadows is not None
             and (shadow := self._shadows.acquire_user(CONNECTIONS.name, user, now, broker)) is not None
@@ -86,6 +85,10 @@ class UserConnections:
         self._open[user] = self._open.get(user, 0) + 1
         self._limits[user] = self._engine.generation, most
         return UserVerdict("", delay, enforced, bucket) if delay > 0.0 else ADMITTED
+
+    def _hold(self) -> float:
+        """Seconds that a refused connection stays open; `refused` counts it already."""
+        return self._engine.settings.window_of(CONNECTIONS).seconds if self.refused <= MAX_REFUSED else 0.0
 
     def release(self, user: str) -> None:
         left = self._open[user] - 1

@@ -16,6 +16,7 @@ from math import inf
 from typing import Any, Protocol, cast
 
 from gateway.cluster.brokers import Address
+from gateway.proxy.listeners.accept_queue import AcceptQueue
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.poller import Poller
 from gateway.proxy.socket_transport import SocketTransport
@@ -48,7 +49,7 @@ class Admission(Protocol):
         """Return the seconds until the listener may accept. After `inf`, it calls `resume` when the listener may accept."""
 
     def admit(
-        self, listener: str, connection: socket.socket, ip: str, port: int, *, broker: int, limit_address: bool = True
+        self, listener: str, connection: socket.SocketType, ip: str, port: int, *, broker: int, limit_address: bool = True
     ) -> Slot | None:
         """Count a new connection, or refuse it: close its socket and return None. `broker` is that of the port.
 
@@ -81,6 +82,8 @@ class Acceptor:
         poller: Poller | None = None,
     ) -> None:
         self._bound = bound
+        # The event loop needs sockets of Python's class, for its transports and for PROXY headers.
+        self._queue = AcceptQueue(bound, bare=poller is not None and headers is None)
         self._serve = serve
         self._admission = admission
         self._listener = listener
@@ -88,7 +91,7 @@ class Acceptor:
         self._tls = tls
         self._headers = headers
         self._poller = poller
-        self._introduced: deque[tuple[socket.socket, Address, bool]] = deque()  # after their headers, before admission
+        self._introduced: deque[tuple[socket.SocketType, Address, bool]] = deque()  # after their headers, before admission
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -134,7 +137,7 @@ class Acceptor:
             self._pause.cancel()
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_WAKE):
+        for _ in range(min(ACCEPTS_PER_WAKE, len(self._introduced) + self._queue.waiting())):
             if not self._accept_one():
                 return
         if self._introduced:
@@ -150,7 +153,7 @@ class Acceptor:
             self._admit(*self._introduced.popleft())
             return True
         try:
-            connection, address = self._bound.accept()
+            connection, address = self._queue.take()
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -173,7 +176,7 @@ class Acceptor:
         if self._headers is None:
             self._admit(connection, peer)
         elif self._headers.trusts(peer):
-            self._run(self._introduce(self._headers, connection, peer))
+            self._run(self._introduce(self._headers, cast("socket.socket", connection), peer))
         elif self._headers.refuse_peer(peer):
             connection.close()
         else:
@@ -206,14 +209,15 @@ class Acceptor:
             self._accept_one()
 
     def _admit(
-        self, connection: socket.socket, client: Address, limit_address: bool = True, *, unread: ProxyHeaders | None = None
+        self, connection: socket.SocketType, client: Address, limit_address: bool = True, *, unread: ProxyHeaders | None = None
     ) -> None:
         """Start the connection's session, unless a limit refuses it. `unread` refuses a header that a client sends."""
-        slot = self._admission.admit(self._listener, connection, *client, broker=self._broker, limit_address=limit_address)
+        ip, port = client
+        slot = self._admission.admit(self._listener, connection, ip, port, broker=self._broker, limit_address=limit_address)
         if slot is None:
             return
         if self._poller is None or unread is not None:
-            self._run(self._begin(connection, slot, client, unread))
+            self._run(self._begin(cast("socket.socket", connection), slot, client, unread))
             return
         try:
             protocol = self._protocol(slot, client)

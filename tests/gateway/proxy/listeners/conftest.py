@@ -15,12 +15,18 @@ def bound():
 
 
 @pytest.fixture
-async def house(bound):
+def own():
+    """True for transports of Weir's own, in place of the event loop's."""
+    return False
+
+
+@pytest.fixture
+async def house(bound, own):
     """`house(ip_rate=5)`: an acceptor that has started, unless that is the test's to do; it is closed with its clients."""
     built = []
 
     def build(listening=bound, *, start=True, **limits):
-        built.append(House(listening, **limits))
+        built.append(House(listening, own=own, **limits))
         if start:
             built[-1].acceptor.start()
         return built[-1]

@@ -9,6 +9,7 @@ from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.listeners.acceptor import Acceptor
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
+from gateway.proxy.poller import Poller
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
@@ -39,7 +40,9 @@ class Echo(asyncio.Protocol):
 class House:
     """An acceptor for echo connections on a local port, with its dependencies."""
 
-    def __init__(self, bound, *, ip_rate=None, window=SHORT, max_per_ip=1_000, max_held=100, tls=None, proxy=None, **listener):
+    def __init__(
+        self, bound, *, own=False, ip_rate=None, window=SHORT, max_per_ip=1_000, max_held=100, tls=None, proxy=None, **listener
+    ):
         quota = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": ip_rate})
         # The burst is the rate over all samples but one. A connection over the rate is held for at most one sample.
         engine = QuotaEngine(QuotaSettings((quota,) if ip_rate else (), window=window), 0.0)
@@ -53,8 +56,15 @@ class House:
         self.made = []
         self._clients = []
         self.address = bound.getsockname()
+        self._poller = Poller() if own else None
         self.acceptor = Acceptor(
-            bound, lambda slot, client: Echo(slot, client, self.made), self.admission, "clients", tls=tls, headers=headers
+            bound,
+            lambda slot, client: Echo(slot, client, self.made),
+            self.admission,
+            "clients",
+            tls=tls,
+            headers=headers,
+            poller=self._poller,
         )
 
     async def connect(self, source=""):
@@ -83,6 +93,9 @@ class House:
             each.transport.abort()
         for client in self._clients:
             client.close()
+        if self._poller is not None:
+            await asyncio.sleep(0)  # the ends of the connections that are aborted
+            self._poller.close()
         await asyncio.sleep(0)
 
 

@@ -14,6 +14,11 @@ from gateway.quotas.meter import Window
 from tests.gateway.proxy.listeners.house import ask
 
 
+@pytest.fixture(params=[False, True], ids=["theirs", "own"])
+def own(request):
+    return request.param
+
+
 async def says_back(house):
     with await house.connect() as client:
         assert await ask(client) == b"hello"
@@ -57,17 +62,13 @@ async def test_flood_of_connections_does_not_keep_finish_from_its_end(bound, hou
     class Flooded:
         """A listening socket whose clients connect, and disconnect before their accept, faster than they are accepted."""
 
-        def fileno(self):
-            return bound.fileno()
-
-        def getsockname(self):
-            return bound.getsockname()
+        def __getattr__(self, name):
+            return getattr(bound, name)
 
         def accept(self):
             raise ConnectionAbortedError(errno.ECONNABORTED, "Software caused connection abort")
 
-        def close(self):
-            bound.close()
+        _accept = accept
 
     house(Flooded(), start=False).acceptor.finish()
     assert bound.fileno() < 0
@@ -93,11 +94,8 @@ async def test_acceptor_retries_without_file_descriptors(monkeypatch, caplog, bo
         def __init__(self):
             self.calls = 0
 
-        def fileno(self):
-            return bound.fileno()
-
-        def getsockname(self):
-            return bound.getsockname()
+        def __getattr__(self, name):
+            return getattr(bound, name)
 
         def accept(self):
             self.calls += 1
@@ -105,8 +103,9 @@ async def test_acceptor_retries_without_file_descriptors(monkeypatch, caplog, bo
                 raise OSError(errno.EMFILE, "Too many open files")
             return bound.accept()
 
-        def close(self):
-            bound.close()
+        def _accept(self):
+            connection, address = self.accept()
+            return connection.detach(), address
 
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     here = house(Exhausted())

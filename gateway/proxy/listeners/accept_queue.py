@@ -1,0 +1,45 @@
+"""The kernel's queue of a listening socket: connections whose handshake is done, and that nobody has accepted."""
+
+import socket
+import struct
+import sys
+from typing import Any, Final, cast
+
+_TCP_INFO: Final[int] = getattr(socket, "TCP_INFO", -1)  # of Linux alone
+_QUEUED: Final = struct.Struct("24xI")
+"""`tcpi_unacked` of Linux's `struct tcp_info`, in which `tcp_get_info` (net/ipv4/tcp.c) reports a listening socket's queue."""
+
+
+class AcceptQueue:
+    """`bare` sockets are no `socket.socket` but their C base class, which has all that a session needs.
+
+    Python's own class around it takes 7 us for each connection, of 170 in all.
+    """
+
+    __slots__ = ("_accept", "_bare", "_bound", "_family", "_kind", "_protocol")
+
+    def __init__(self, bound: socket.socket, *, bare: bool) -> None:
+        self._bound = bound
+        self._bare = bare
+        self._accept: Any = cast("Any", bound)._accept if bare else bound.accept
+        # Each read of these attributes makes an enumeration's member.
+        self._family, self._kind, self._protocol = int(bound.family), int(bound.type), bound.proto
+
+    def waiting(self) -> int:
+        """The number of connections in the queue, at least 1. If the system does not tell, `sys.maxsize`; 0 if it is closed.
+
+        An `accept` that finds an empty queue raises, which takes 6 us.
+        """
+        if self._bound.fileno() < 0:
+            return 0
+        if _TCP_INFO < 0:
+            return sys.maxsize
+        return max(1, cast("int", _QUEUED.unpack(self._bound.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _QUEUED.size))[0]))
+
+    def take(self) -> tuple[socket.SocketType, Any]:
+        """Accept a connection, and return its socket and its address. Raises OSError; BlockingIOError without a connection."""
+        if not self._bare:
+            taken: tuple[socket.SocketType, Any] = self._accept()
+            return taken
+        fd, address = self._accept()
+        return socket.SocketType(self._family, self._kind, self._protocol, fd), address
