@@ -166,6 +166,9 @@ class Tags:
     group: str | None = None
     broker: int | None = None
 
+    def __hash__(self) -> int:  # compiled, unlike the one that `dataclass` makes
+        return hash((self.user, self.client_id, self.overflow, self.ip, self.group, self.broker))
+
     def bounded(self) -> "Tags":
         """The tags with short names. Messages and files of an older gateway may have long names."""
         if len(self.user or "") <= MAX_NAME and len(self.client_id or "") <= MAX_NAME:
