@@ -9,7 +9,9 @@ from typing import Final
 
 _LINUX: Final = sys.platform == "linux"
 
-# The offsets in Linux's `struct tcp_info`: eight bytes, 24 numbers of 32 bits, then numbers of 64 bits.
+# The offsets in Linux's `struct tcp_info`: eight bytes, 24 numbers of 32 bits, then numbers of 64 bits. For a listening
+# socket, `tcp_get_info` in net/ipv4/tcp.c reports the queue in the number of unacknowledged segments.
+_UNACKED: Final = 8 + 4 * 4
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _BYTES_ACKED: Final = 8 + 24 * 4 + 2 * 8
 _BYTES_RECEIVED: Final = _BYTES_ACKED + 8
@@ -21,6 +23,12 @@ def unread_bytes(fd: int) -> int:
     size = array("i", [0])
     ioctl(fd, FIONREAD, size)
     return size[0]
+
+
+def queued_connections(bound: socket.socket) -> int | None:
+    """The connections that wait in the queue of a listening socket; None if unknown."""
+    info = _read(bound)
+    return _number(info, _UNACKED, 4) if info else None
 
 
 def silence_seconds(connection: socket.socket) -> float:

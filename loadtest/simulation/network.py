@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import struct
+import sys
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from loadtest.simulation.sockets import Line, SimulatedSocket
+from loadtest.simulation.sockets import UNACKED, Line, SimulatedSocket, tcp_info
 from loadtest.simulation.transports import SimulatedTransport, Tap
 from loadtest.simulation.virtual_loop import PROCESS, WORLD, Process, VirtualLoop
 
@@ -34,6 +35,10 @@ class ListeningSocket:
 
     def fileno(self) -> int:
         return -1 if self.closed else self._number
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """`struct tcp_info` with the length of the queue."""
+        return tcp_info(level, option, size, {UNACKED: len(self.queue).to_bytes(4, sys.byteorder)})
 
     def accept(self) -> tuple[SimulatedSocket, Address]:
         if self.closed:

@@ -21,10 +21,20 @@ MAX_READ: Final = 64 * 1024
 """The longest chunk of one read."""
 
 _INFO_BYTES: Final = 256
+UNACKED: Final = 8 + 4 * 4
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _BYTES_ACKED: Final = 8 + 24 * 4 + 2 * 8
 _FIN: Final = b""
 _MAX_PIECES: Final = 4
+
+
+def tcp_info(level: int, option: int, size: int, fields: dict[int, bytes]) -> bytes:
+    """`struct tcp_info`, as far as `gateway.proxy.tcp_info` reads it: fields by their offset."""
+    assert (level, option) == (real.IPPROTO_TCP, real.TCP_INFO)
+    info = bytearray(_INFO_BYTES)
+    for offset, field in fields.items():
+        info[offset : offset + len(field)] = field
+    return bytes(info[:size])
 
 
 class Line:
@@ -84,15 +94,18 @@ class SimulatedSocket:
         """Options change nothing here."""
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        """`struct tcp_info`, as far as `gateway.proxy.tcp_info` reads it."""
-        assert (level, option) == (real.IPPROTO_TCP, real.TCP_INFO)
-        info = bytearray(_INFO_BYTES)
+        """`struct tcp_info` with the fields of a connection."""
         silence = round((self.network.now() - self._last_data) * 1000)
-        info[_LAST_DATA_RECV : _LAST_DATA_RECV + 4] = silence.to_bytes(4, sys.byteorder)
-        info[_BYTES_ACKED : _BYTES_ACKED + 16] = b"".join(
-            number.to_bytes(8, sys.byteorder) for number in (self.sent_total - self.unread, self.received_total)
+        acked_and_received = (self.sent_total - self.unread, self.received_total)
+        return tcp_info(
+            level,
+            option,
+            size,
+            {
+                _LAST_DATA_RECV: silence.to_bytes(4, sys.byteorder),
+                _BYTES_ACKED: b"".join(number.to_bytes(8, sys.byteorder) for number in acked_and_received),
+            },
         )
-        return bytes(info[:size])
 
     # Sending.
 

@@ -1,13 +1,10 @@
 """The kernel's queue of a listening socket: connections whose handshake is done, and that nobody has accepted."""
 
 import socket
-import struct
 import sys
-from typing import Any, Final, cast
+from typing import Any, cast
 
-_TCP_INFO: Final[int] = getattr(socket, "TCP_INFO", -1)  # of Linux alone
-_QUEUED: Final = struct.Struct("24xI")
-"""`tcpi_unacked` of Linux's `struct tcp_info`, in which `tcp_get_info` (net/ipv4/tcp.c) reports a listening socket's queue."""
+from gateway.proxy.tcp_info import queued_connections
 
 
 class AcceptQueue:
@@ -21,9 +18,11 @@ class AcceptQueue:
     def __init__(self, bound: socket.socket, *, bare: bool) -> None:
         self._bound = bound
         self._bare = bare
-        self._accept: Any = cast("Any", bound)._accept if bare else bound.accept
-        # Each read of these attributes makes an enumeration's member.
-        self._family, self._kind, self._protocol = int(bound.family), int(bound.type), bound.proto
+        self._accept: Any = bound.accept
+        if bare:
+            self._accept = cast("Any", bound)._accept
+            # Each read of these attributes makes an enumeration's member.
+            self._family, self._kind, self._protocol = int(bound.family), int(bound.type), bound.proto
 
     def waiting(self) -> int:
         """The number of connections in the queue, at least 1. If the system does not tell, `sys.maxsize`; 0 if it is closed.
@@ -32,9 +31,8 @@ class AcceptQueue:
         """
         if self._bound.fileno() < 0:
             return 0
-        if _TCP_INFO < 0:
-            return sys.maxsize
-        return max(1, cast("int", _QUEUED.unpack(self._bound.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _QUEUED.size))[0]))
+        queued = queued_connections(self._bound)
+        return sys.maxsize if queued is None else max(1, queued)
 
     def take(self) -> tuple[socket.SocketType, Any]:
         """Accept a connection, and return its socket and its address. Raises OSError; BlockingIOError without a connection."""
