@@ -16,7 +16,7 @@ WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-
 # Tests that start processes wait more than they compute, so that two cores run three at a time. Workers take whole files, in the
 # order of tests/conftest.py: the longest first.
 THREE_BY_FILE := -n 3 --dist loadfile --no-loadscope-reorder
-COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/hostile
+COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/gateway/cluster/test_upstream.py tests/hostile
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

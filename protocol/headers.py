@@ -37,7 +37,8 @@ class RequestHeader:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RequestHeader) and self._values() == other._values()
 
-    __hash__ = None  # type: ignore[assignment]
+    def __repr__(self) -> str:
+        return f"RequestHeader{self._values()}"
 
     def _values(self) -> tuple[int, int, int, str | None, int]:
         return self.api_key, self.api_version, self.correlation_id, self.client_id, self.body_offset

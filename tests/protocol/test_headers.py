@@ -101,6 +101,15 @@ def test_random_bytes_give_header_or_known_error(data, frame_end):
     assert NEVER > header.api_version >= 0
 
 
+def test_headers_are_compared_by_value_and_not_hashed():
+    header = RequestHeader(3, 1, 5, "me", 16)
+    assert header == RequestHeader(3, 1, 5, "me", 16) != header.moved(1)
+    assert header != (3, 1, 5, "me", 16)
+    assert repr(header) == "RequestHeader(3, 1, 5, 'me', 16)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(header)
+
+
 @pytest.mark.parametrize("client_id", ["etl", "", "ä", None])
 @pytest.mark.parametrize(("key", "version"), [(ApiKey.METADATA, 4), (ApiKey.METADATA, 12), (ApiKey.API_VERSIONS, 0)])
 def test_encoded_header_survives_round_trip(key, version, client_id):

@@ -82,8 +82,7 @@ class Acceptor:
         poller: Poller | None = None,
     ) -> None:
         self._bound = bound
-        # The event loop needs sockets of Python's class, for its transports and for PROXY headers.
-        self._queue = AcceptQueue(bound, bare=poller is not None and headers is None)
+        self._queue = AcceptQueue(bound, bare=poller is not None)  # the event loop's transports need sockets of Python's class
         self._serve = serve
         self._admission = admission
         self._listener = listener
@@ -176,7 +175,7 @@ class Acceptor:
         if self._headers is None:
             self._admit(connection, peer)
         elif self._headers.trusts(peer):
-            self._run(self._introduce(self._headers, cast("socket.socket", connection), peer))
+            self._run(self._introduce(self._headers, connection, peer))
         elif self._headers.refuse_peer(peer):
             connection.close()
         else:
@@ -195,7 +194,7 @@ class Acceptor:
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    async def _introduce(self, headers: ProxyHeaders, connection: socket.socket, balancer: Address) -> None:
+    async def _introduce(self, headers: ProxyHeaders, connection: socket.SocketType, balancer: Address) -> None:
         try:
             client, limit_address = await headers.read(connection, balancer)
         except BaseException as error:
@@ -217,7 +216,7 @@ class Acceptor:
         if slot is None:
             return
         if self._poller is None or unread is not None:
-            self._run(self._begin(cast("socket.socket", connection), slot, client, unread))
+            self._run(self._begin(connection, slot, client, unread))
             return
         try:
             protocol = self._protocol(slot, client)
@@ -234,14 +233,15 @@ class Acceptor:
         tls = self._tls.begin(client, partial(self._serve, slot, client), slot.release)
         return cast("asyncio.BaseProtocol", tls)
 
-    async def _begin(self, connection: socket.socket, slot: Slot, client: Address, unread: ProxyHeaders | None) -> None:
+    async def _begin(self, connection: socket.SocketType, slot: Slot, client: Address, unread: ProxyHeaders | None) -> None:
         protocol: asyncio.BaseProtocol | None = None
         try:
             if unread is not None:
                 await unread.refuse_header(connection, client)
             protocol = self._protocol(slot, client)
             if self._poller is None:
-                await self._loop.connect_accepted_socket(cast("Callable[[], asyncio.Protocol]", lambda: protocol), connection)
+                accepted = cast("socket.socket", connection)
+                await self._loop.connect_accepted_socket(cast("Callable[[], asyncio.Protocol]", lambda: protocol), accepted)
             else:
                 SocketTransport(self._poller, connection, protocol).serve()
         except BaseException as error:

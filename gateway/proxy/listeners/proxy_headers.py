@@ -42,7 +42,7 @@ class ProxyHeaders:
         address = ip_address(peer[0])
         return any(address in network for network in self._trusted)
 
-    async def read(self, connection: socket.socket, balancer: Address) -> tuple[Address, bool]:
+    async def read(self, connection: socket.SocketType, balancer: Address) -> tuple[Address, bool]:
         """Take the header off a balancer's connection. Returns the client's address, and True if quotas by address apply.
 
         They do not apply to the balancer's own connections and to clients without an IP address. Logs and counts a refusal,
@@ -86,7 +86,7 @@ class ProxyHeaders:
         self._counters.proxy_headers["local" if header.local else f"v{header.version}"] += 1
         return (balancer, False) if header.source is None else (header.source, True)
 
-    async def refuse_header(self, connection: socket.socket, client: Address) -> None:
+    async def refuse_header(self, connection: socket.SocketType, client: Address) -> None:
         """Wait for the first byte of a peer that is no balancer. Logs, counts and raises `OSError` if a header begins."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
@@ -128,7 +128,7 @@ class ProxyHeaders:
         return ConnectionAbortedError(why)
 
 
-async def _take_header(connection: socket.socket, taken: bytearray) -> ProxyHeader | None:
+async def _take_header(connection: socket.SocketType, taken: bytearray) -> ProxyHeader | None:
     """Receive the header into `taken`, and no byte behind it. None: no header begins, and all bytes are still in the socket.
 
     Raises `OSError` or `InvalidProxyHeader`.
@@ -149,7 +149,7 @@ async def _take_header(connection: socket.socket, taken: bytearray) -> ProxyHead
             return header
 
 
-async def _readable(connection: socket.socket) -> None:
+async def _readable(connection: socket.SocketType) -> None:
     """Wait until the socket has bytes, or is closed."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(connection.fileno(), readable.set)

@@ -14,10 +14,10 @@ def bound():
         yield bound
 
 
-@pytest.fixture
-def own():
+@pytest.fixture(params=[False, True], ids=["loop", "own"])
+def own(request):
     """True for transports of Weir's own, in place of the event loop's."""
-    return False
+    return request.param
 
 
 @pytest.fixture

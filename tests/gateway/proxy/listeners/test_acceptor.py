@@ -14,11 +14,6 @@ from gateway.quotas.meter import Window
 from tests.gateway.proxy.listeners.house import ask
 
 
-@pytest.fixture(params=[False, True], ids=["theirs", "own"])
-def own(request):
-    return request.param
-
-
 async def says_back(house):
     with await house.connect() as client:
         assert await ask(client) == b"hello"
