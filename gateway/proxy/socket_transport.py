@@ -38,6 +38,7 @@ _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """Sockets with many bytes are read into it. The bytes are copied before the next read."""
 
 _known: Final[dict[type, tuple[bool, bool]]] = {}
+"""The results of `_abilities`, for each class of protocols."""
 
 
 class SocketTransport(PolledSocket):

@@ -62,25 +62,28 @@ def test_refused_reload_leaves_nothing_for_the_next() -> None:
     assert gateway.limit() == 3e6
 
 
-async def test_grant_ends_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def at_end_of_grant() -> Gateway:
+    """A gateway whose background task has looked at the quotas after the end of a grant."""
     gateway = Gateway(*ROWS, now=END - timedelta(seconds=1))
     gateway.quotas._now = lambda: gateway.now
-
-    async def no_thread(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("asyncio.to_thread", no_thread)
     async with asyncio.timeout(30), BackgroundTasks(Counter()) as tasks:
         gateway.now = END
         gateway.quotas.start(tasks)
         await gateway.reconsidered.wait()
         await gateway.quotas.stop()
+    return gateway
+
+
+async def test_grant_ends_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("asyncio.to_thread", no_thread)
+    gateway = await at_end_of_grant()
     assert gateway.limit() == 1e6
 
 
 async def test_thread_prepares_the_end_of_a_grant(monkeypatch: pytest.MonkeyPatch) -> None:
-    gateway = Gateway(*ROWS, now=END - timedelta(seconds=1))
-    gateway.quotas._now = lambda: gateway.now
     to_thread = asyncio.to_thread
     prepared = []
 
@@ -89,10 +92,6 @@ async def test_thread_prepares_the_end_of_a_grant(monkeypatch: pytest.MonkeyPatc
         return prepared[-1]
 
     monkeypatch.setattr("asyncio.to_thread", noted)
-    async with asyncio.timeout(30), BackgroundTasks(Counter()) as tasks:
-        gateway.now = END
-        gateway.quotas.start(tasks)
-        await gateway.reconsidered.wait()
-        await gateway.quotas.stop()
+    gateway = await at_end_of_grant()
     assert gateway.limit() == 1e6
     assert [step.tables[0].after for step in prepared] == [gateway.engine.table]
