@@ -117,11 +117,12 @@ class ClusterVolumes:
         """Take over usage from `age` seconds ago; returns None, or the reason for skipping it.
 
         A publisher whose clock is ahead gives a negative age, which counts as 0. Otherwise later messages would be outdated.
+        Nor does usage outdate any that was captured while this gateway's clock was ahead.
         """
         known = self._usages.get(usage.broker)
         if known is None and len(self._usages) >= MAX_BROKERS:
             return "too_many_brokers"
-        if known is not None and usage.snapshot_at < self._captured[usage.broker]:
+        if known is not None and usage.snapshot_at < self._captured[usage.broker] <= usage.snapshot_at + age:
             return "outdated"
         self._captured[usage.broker] = usage.snapshot_at + min(age, 0.0)
         self._usages[usage.broker] = usage, now - max(age, 0.0)

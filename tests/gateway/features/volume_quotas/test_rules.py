@@ -109,7 +109,7 @@ def test_outdated_broker_list_is_unknown():
 
 def test_older_usage_does_not_replace_newer():
     volumes = cluster(usage(0, 950, at=10.0))
-    assert volumes.usage(usage(0, 100, at=9.0), age=0.0, now=1.0) == "outdated"
+    assert volumes.usage(usage(0, 100, at=9.0), age=2.0, now=1.0) == "outdated"
     assert volumes.judge(1.0).state is PAUSE
 
 
@@ -122,6 +122,14 @@ def test_usage_from_the_future_is_replaced_by_next():
     assert volumes.usage(usage(0, 100, at=1009.0), age=1.0, now=10.0) == "outdated"
     assert volumes.usage(usage(0, 100, at=1011.0), age=0.1, now=11.1) is None
     assert volumes.judge(12.0).state is OPEN
+
+
+def test_usage_replaces_that_of_a_clock_set_back():
+    """Fresh usage must not count as outdated until the gateway's own clock has caught up."""
+    volumes = cluster(usage(0, 950, at=3600.0))
+    assert volumes.usage(usage(0, 100, at=30.0), age=0.1, now=30.0) is None
+    assert volumes.judge(30.0).state is OPEN
+    assert volumes.usage(usage(0, 950, at=29.0), age=1.2, now=30.1) == "outdated"
 
 
 def test_usage_can_be_forgotten():
