@@ -18,7 +18,7 @@ class Counters:
     `member_mutes` counts mutes that were kept short for a member of a group.
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
-    moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts changed certificate files.
+    moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts attempts to load changed files.
     `proxy_headers[kind]` counts connections of listeners that read PROXY headers: v1, v2, local (a balancer's own), none.
     `authentications[mechanism]` counts those that a broker accepted, `authentication_failures[reason]` the others.
     `ledger_dropped` counts events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks.

@@ -60,7 +60,7 @@ METRICS: tuple[Row, ...] = (
           one(lambda scrape: scrape.counters.handshakes)),
     Value("counter", "weir_tls_handshake_failures_total", "TLS handshakes with clients that failed.", ("reason",),
           reasons(lambda scrape: scrape.handshake_failures)),
-    Value("counter", "weir_tls_reloads_total", "Changed certificate files, by result.", ("result",),
+    Value("counter", "weir_tls_reloads_total", "Attempts to load changed certificate files, by result.", ("result",),
           reasons(lambda scrape: scrape.certificate_reloads), merge="max"),
     Value("counter", "weir_authentications_total", "SASL authentications that a broker accepted.", ("mechanism",),
           reasons(lambda scrape: scrape.authentications)),

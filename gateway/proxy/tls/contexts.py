@@ -110,7 +110,7 @@ Context = TypeVar("Context", bound=ssl.SSLContext)
 class LiveContext(Generic[Context]):
     """A context that is created again after its files change. Open connections keep their old context.
 
-    `name` is a config key such as `listeners[clients].tls`; `results` counts reloads by `success` and `failure`.
+    `name` is a config key such as `listeners[clients].tls`; `results` counts loads of changed files by `success` and `failure`.
     """
 
     def __init__(self, name: str, files: Sequence[Path], make: Callable[[], Context], results: dict[str, int]) -> None:
@@ -119,34 +119,37 @@ class LiveContext(Generic[Context]):
         self._files = files
         self._make = make
         self._results = results
-        self._tried = self._changing = self._look()
+        self._loaded = self._changing = self._look()
+        self._failure = ""  # the cause, while the changed files can't be used
         self.context = make()
 
     def refresh(self) -> None:
         """Check the files, and load them once two checks in a row have found the same change.
 
-        A certificate and its key are rarely replaced in one step.
+        A certificate and its key are rarely replaced in one step. Files that can't be used are tried again at each check.
         """
         seen = self._look()
-        if seen == self._tried or seen != self._changing:
+        if seen == self._loaded or seen != self._changing:
             self._changing = seen
             return
-        self._tried = seen
         try:
             self.context = self._make()
         except OSError as error:
             self._results["failure"] = self._results.get("failure", 0) + 1
-            _log.error(
-                "%s: the files have changed and can't be used, so the previous certificate stays in effect: %s. Replace them "
-                "by a certificate and its key; `weir check` shows the error",
-                self.name, error,
-            )  # fmt: skip
+            if str(error) != self._failure:
+                self._failure = str(error)
+                _log.error(
+                    "%s: the files have changed and can't be used, so the previous certificate stays in effect: %s. Replace "
+                    "them by a certificate and its key; `weir check` shows the error",
+                    self.name, error,
+                )  # fmt: skip
         else:
+            self._loaded, self._failure = seen, ""
             self._results["success"] = self._results.get("success", 0) + 1
             _log.info("%s: the files have changed; new connections use the new files", self.name)
 
     def _look(self) -> tuple[object, ...]:
-        """A value that changes whenever a file does, even behind a symbolic link as in a Kubernetes Secret."""
+        """A value that changes whenever a file or its mode does, even behind a symbolic link as in a Kubernetes Secret."""
         seen: list[object] = []
         for file in self._files:
             try:
@@ -154,7 +157,7 @@ class LiveContext(Generic[Context]):
             except OSError as error:
                 seen.append(error.errno)
             else:
-                seen.append((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns))
+                seen.append((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
         return tuple(seen)
 
 

@@ -226,8 +226,30 @@ def test_context_reloads_complete_files(authority: Authority, tmp_path: Path) ->
     files.cert.unlink()
     for _ in range(3):
         live.refresh()
-    assert (live.context, results) == (second, {"success": 1, "failure": 1})
+    assert (live.context, results) == (second, {"success": 1, "failure": 2})
     files.cert.write_bytes(other_cert)
     for _ in range(3):
         live.refresh()
-    assert results == {"success": 2, "failure": 1}
+    assert results == {"success": 2, "failure": 2}
+
+
+def test_files_that_become_usable_are_loaded(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    """Also without a change of the files, such as after a lack of file descriptors."""
+    files = authority.issue("first", LOOPBACK)
+    tls = ServerTls(files.cert, files.key, None, "none", "1.2")
+    usable, results = True, Counter[str]()
+
+    def make() -> ssl.SSLContext:
+        if not usable:
+            raise PermissionError(13, "Permission denied")
+        return server_context(tls)
+
+    live = LiveContext("tls", tls.files, make, results)
+    files.cert.chmod(0o400)
+    usable = False
+    for _ in range(4):
+        live.refresh()
+    assert (results, len(caplog.records)) == ({"failure": 3}, 1)
+    usable = True
+    live.refresh()
+    assert results == {"failure": 3, "success": 1}
