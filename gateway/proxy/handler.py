@@ -112,18 +112,22 @@ class Forward(Verdict):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Replace(Verdict):
     """The broker gets `frame` in place of the bytes that have arrived, and the rest as it comes."""
 
-    frame: bytes
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
 
 
-@dataclass(frozen=True, slots=True)
 class Answer(Verdict):
     """The client gets `frame`, in its turn and with the throttle time of then. The broker gets nothing."""
 
-    frame: bytes
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +189,27 @@ Lose = Callable[[float], None]
 """Gets the time (monotonic seconds) when the broker's connection has ended before the answer."""
 
 
-@dataclass(slots=True)
 class InterceptedRequest(Special):
     """A request whose answer goes through a handler. `raw`: not a request but bytes behind their length, as is the answer.
 
     With `lose`, the broker's connection stays open for the answer after the client has gone.
     """
 
-    handler: ResponseHandler
-    raw: bool = False
-    lose: Lose | None = None
+    __slots__ = ("handler", "lose", "raw")
+
+    def __init__(self, handler: ResponseHandler, *, raw: bool = False, lose: Lose | None = None) -> None:
+        self.handler = handler
+        self.raw = raw
+        self.lose = lose
 
 
-@dataclass(frozen=True, slots=True)
 class OwnAnswer(Special):
     """A request that Weir answers itself, with `frame`."""
 
-    frame: bytes
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
 
 
 class RequestGate(Protocol):

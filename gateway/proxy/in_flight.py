@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
@@ -51,16 +50,18 @@ class Entry:
 InFlight = deque[Entry]
 
 
-@dataclass(slots=True)
 class ChargedFetch(Special):
     """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
 
     A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`).
     """
 
-    requested: int = 0
-    reserved: tuple[tuple[Bucket, int, int], ...] = ()
-    """A bucket, the bytes that are set aside in it, and the generation of its line."""
+    __slots__ = ("requested", "reserved")
+
+    def __init__(self) -> None:
+        self.requested = 0
+        self.reserved: tuple[tuple[Bucket, int, int], ...] = ()
+        """A bucket, the bytes that are set aside in it, and the generation of its line."""
 
     def reserve(self, buckets: tuple[Bucket, ...], consumers: list[Consumer], requested: int, now: float) -> None:
         """Set bytes aside for an answer of at most `requested` bytes. `consumers` has the client's place in each bucket."""

@@ -4,7 +4,7 @@ Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), 
 """
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from protocol.cursor import INT16, INT32, INT64, Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
@@ -31,7 +31,7 @@ _BATCH_LENGTH_AT: Final = 8  # behind the base offset; message formats v0 and v1
 _BATCH_PREFIX_BYTES: Final = 12
 
 
-class FetchHead(NamedTuple):
+class FetchHead:
     """The fixed fields of a Fetch request. Offsets are absolute in the decoded buffer; times are ms, sizes bytes.
 
     Up to v2, `max_bytes_offset` is -1 and `max_bytes` is 2**31 - 1 (no limit). Up to v6, `session_id` is 0 and
@@ -39,16 +39,43 @@ class FetchHead(NamedTuple):
     (KIP-1222).
     """
 
-    max_wait_offset: int
-    min_bytes_offset: int
-    max_bytes_offset: int
-    max_wait: int
-    min_bytes: int
-    max_bytes: int
-    session_id: int
-    session_epoch: int
-    has_topics: bool
-    renews: bool = False
+    __slots__ = (
+        "has_topics",
+        "max_bytes",
+        "max_bytes_offset",
+        "max_wait",
+        "max_wait_offset",
+        "min_bytes",
+        "min_bytes_offset",
+        "renews",
+        "session_epoch",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        max_wait_offset: int,
+        min_bytes_offset: int,
+        max_bytes_offset: int,
+        max_wait: int,
+        min_bytes: int,
+        max_bytes: int,
+        session_id: int,
+        session_epoch: int,
+        *,
+        has_topics: bool,
+        renews: bool = False,
+    ) -> None:
+        self.max_wait_offset = max_wait_offset
+        self.min_bytes_offset = min_bytes_offset
+        self.max_bytes_offset = max_bytes_offset
+        self.max_wait = max_wait
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.has_topics = has_topics
+        self.renews = renews
 
 
 def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHead:
@@ -66,7 +93,7 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
         session_id, epoch = _TWO_INTS.unpack_from(buf, at + 13)
         # The first byte of the compact count is enough: a longer varint has the top bit set.
         has_topics = buf[topics] > _COMPACT_EMPTY if compact else INT32.unpack_from(buf, topics)[0] > 0
-        return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, session_id, epoch, has_topics)
+        return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, session_id, epoch, has_topics=has_topics)
     return _peek_sessionless(buf, at, end, version)
 
 
@@ -98,7 +125,7 @@ def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead
         max_bytes_offset = at + 8
         max_bytes = INT32.unpack_from(buf, max_bytes_offset)[0]
     has_topics = INT32.unpack_from(buf, topics)[0] > 0
-    return FetchHead(at, at + 4, max_bytes_offset, max_wait, min_bytes, max_bytes, 0, -1, has_topics)
+    return FetchHead(at, at + 4, max_bytes_offset, max_wait, min_bytes, max_bytes, 0, -1, has_topics=has_topics)
 
 
 def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:

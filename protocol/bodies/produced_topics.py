@@ -43,13 +43,16 @@ _DONE: Final = 5
 _UNCOUNTED: Final = -1  # the scanner has not read the number of tagged fields yet
 
 
-class ProducedPartition(NamedTuple):
+class ProducedPartition:
     """A partition of a request, with offsets into the frame. Its records are `size` bytes from `records`."""
 
-    partition_index: int
-    start: int
-    records: int
-    size: int
+    __slots__ = ("partition_index", "records", "size", "start")
+
+    def __init__(self, partition_index: int, start: int, records: int, size: int) -> None:
+        self.partition_index = partition_index
+        self.start = start
+        self.records = records
+        self.size = size
 
 
 class ProducedTopic:

@@ -132,8 +132,11 @@ def _check_cuts(version: int, chunks: bytes, frame: bytes, scan: ProduceScanner)
 def _seen(scanner: ProduceScanner | None) -> object:
     if scanner is None:
         return None
-    topics = [(topic.key, topic.start, topic.first, topic.end, topic.partitions, topic.ends) for topic in scanner.topics]
-    return scanner.acks, scanner.array_start, scanner.array_end, topics
+    partitions = [
+        [(each.partition_index, each.start, each.records, each.size) for each in topic.partitions] for topic in scanner.topics
+    ]
+    topics = [(topic.key, topic.start, topic.first, topic.end, topic.ends) for topic in scanner.topics]
+    return scanner.acks, scanner.array_start, scanner.array_end, topics, partitions
 
 
 SCANNERS: tuple[Callable[[int, bytes, bytes], None], ...] = (_check_tail, _check_lag, _check_produce)

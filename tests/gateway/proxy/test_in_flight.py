@@ -7,7 +7,7 @@ from tests.gateway.proxy.transcript import START, limits
 
 
 def test_entry_splits_its_key():
-    special = ChargedFetch(requested=5)
+    special = ChargedFetch()
     entry = Entry(7, 75 << 16 | 0x0102, START, special)
     assert (entry.correlation_id, entry.api_key, entry.version, entry.since) == (7, 75, 0x0102, START)
     assert entry.special is special

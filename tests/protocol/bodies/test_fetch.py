@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.fetch import batch_size, empty_response, find_records, peek_fetch, top_level_error
+from protocol.bodies.fetch import FetchHead, batch_size, empty_response, find_records, peek_fetch, top_level_error
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
@@ -59,6 +59,10 @@ def test_offsets_match_an_independent_decoder(version):
     assert len(decoded.topics) == 1
 
 
+def fields(head):
+    return [getattr(head, name) for name in FetchHead.__slots__]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_truncated_head_is_incomplete(version):
     frame, body = request(version, has_topics=True)
@@ -66,7 +70,7 @@ def test_truncated_head_is_incomplete(version):
     cut = body
     while True:
         try:
-            assert peek_fetch(frame, body, cut, version) == head
+            assert fields(peek_fetch(frame, body, cut, version)) == fields(head)
         except Incomplete:
             cut += 1
         else:
