@@ -33,6 +33,19 @@ def test_collected_bytes_are_given_back():
     assert (budget.requests.held, budget.requests.holders) == (0, 0)
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_next_request_is_counted_by_its_own_budget(records):
+    """Even if the bytes of a request of the other kind still count."""
+    budget = CollectBudget()
+    one = Collected(budget)
+    one.begin(MOST, records=records)
+    one.take(memoryview(b""))
+    one.begin(PIECE, records=not records)
+    assert (budget.records.held, budget.requests.held) == (0, 0)
+    one.drop()
+    assert (budget.records.held, budget.records.holders, budget.requests.held, budget.requests.holders) == (0, 0, 0, 0)
+
+
 def test_small_requests_pass_an_exhausted_budget():
     budget = CollectBudget()
     with pytest.raises(EndConnection):
