@@ -306,8 +306,8 @@ class ResponseStream:
             pieces += (memoryview(chunk)[start:pos], self._patched(frame, entry, now))
             return after
         body = SearchedBody(api_key, version, translate, self._throttle.time_left_ms)
-        pieces.append(memoryview(chunk)[start:pos])
-        pieces += body.begin(chunk, pos, now)
+        first = body.begin(chunk, pos, now)  # before the pieces change: it may raise
+        pieces += (memoryview(chunk)[start:pos], *first)
         self._body = body
         return len(chunk)
 

@@ -77,6 +77,24 @@ def test_client_is_read_on_behind_many_requests_and_a_part(cut):
         t.broker_got(*requests[: count + 1])
 
 
+@pytest.mark.parametrize("cut", range(4, 20))
+def test_answer_cut_in_its_head_doubles_no_other(cut):
+    """The throttle time of a muted client may be raised only once it has come."""
+    heartbeat = codec.encode_response(ApiKey.HEARTBEAT, 4, {}, 1)
+    acknowledged = codec.encode_response(ApiKey.SHARE_ACKNOWLEDGE, 1, {"throttle_time_ms": 10_000_000}, 2)
+    t = Transcript(limits(produce=1_000.0))
+    t.client_sends(
+        codec.encode_request(ApiKey.HEARTBEAT, 4, {}, 1, "etl"),
+        codec.encode_request(ApiKey.SHARE_ACKNOWLEDGE, 1, {}, 2, "etl"),
+        m.produce(3, size=20_000),
+    )
+    assert t.core.throttle.active
+    t.broker_answers(heartbeat + acknowledged[:cut])
+    t.broker_answers(acknowledged[cut:])
+    got = bytes(t.client_inbox)
+    assert (len(got), got[len(heartbeat) :]) == (len(heartbeat + acknowledged), acknowledged)
+
+
 def test_produce_without_acks_has_no_response():
     t = Transcript()
     t.client_sends(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))
