@@ -199,6 +199,8 @@ class ProduceHandler:
         self._refused += 1
         # Counted before the client has the answer: what it sends after that has to wait for the end of the mute.
         self._unread = self._wire.unread_client_bytes()
+        if self._refused > MAX_REFUSED:  # at once: a client whose chunks all end inside a request is never settled
+            self._mute_refused(now)
         return Answer(
             produce.refuse(
                 header.api_version,

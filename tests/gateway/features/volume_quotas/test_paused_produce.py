@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.proxy.handlers.produce import NOT_ENOUGH_REPLICAS, PAUSED_MESSAGE
+from gateway.proxy.handlers.produce import MAX_REFUSED, NOT_ENOUGH_REPLICAS, PAUSED_MESSAGE
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaSettings
@@ -112,6 +112,17 @@ def test_paused_produce_is_refused_at_once_and_client_muted(version, by):
     t.client_got(refused(2, version=version))
     t.broker_got()
     assert (t.gate.refused_total, t.row().amount_total, t.gate.totals.seconds) == (2, 0, 2 * MUTED)
+
+
+def test_client_whose_chunks_end_inside_requests_is_muted():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    request = m.produce(1, size=300)
+    t.client_sends(request + request[:200])
+    while not t.paused:
+        t.client_sends(request[200:] + request[:200])
+        t.goes_on()
+    assert t.gate.refused_total == MAX_REFUSED + 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)
