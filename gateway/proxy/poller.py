@@ -11,14 +11,19 @@ from typing import Final
 
 import uvloop
 
+from gateway import clock
+
 READ: Final = 1
 WRITE: Final = 4
 PEER_CLOSED: Final = 0x2000
 """EPOLLIN, EPOLLOUT and EPOLLRDHUP. epoll adds its bits for errors and ends by itself."""
 
 MAX_EVENTS: Final = 8
-"""The most sockets that are served before the event loop looks at its timers and at busy sockets again. With 128, the TLS
-handshakes of a crowd delayed all other clients by up to 0.6 s. The kernel reports first those that wait longest."""
+"""The sockets that are served before the event loop looks at its timers and at busy sockets again. With 128, the TLS handshakes
+of a crowd delayed all other clients by up to 0.6 s. The kernel reports first those that wait longest.
+
+If more wait for several turns, they get as much CPU time as the rest of the event loop took since the turn before. Otherwise
+each busy socket would have a read in every turn, and all others together eight."""
 
 
 class PolledSocket:
@@ -47,7 +52,7 @@ class PolledSocket:
 class Poller:
     """The epoll of one event loop."""
 
-    __slots__ = ("_ended", "_epoll", "_loop", "_polling", "_sockets")
+    __slots__ = ("_crowded_at", "_ended", "_epoll", "_loop", "_polling", "_sockets")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -55,6 +60,8 @@ class Poller:
         self._sockets: dict[int, PolledSocket] = {}
         self._ended: list[PolledSocket] = []
         self._polling = False
+        self._crowded_at = -1.0
+        """The thread's CPU time (s) at the end of the last turn, if sockets may have waited then; otherwise -1."""
         self._loop.add_reader(self._epoll.fileno(), self._poll)
 
     def close(self) -> None:
@@ -111,18 +118,34 @@ class Poller:
     def _poll(self) -> None:
         self._polling = True
         try:
-            for fd, events in self._epoll.poll(0, MAX_EVENTS):
-                polled = self._sockets.get(fd)
-                if polled is None:
-                    continue
-                if polled.direct:
-                    self._take_back(polled)
-                polled.ready(events)
-            ended = self._ended
-            while ended:  # one end of a session ends the other one
-                ended.pop().finish()
+            full = self._serve() == MAX_EVENTS if self._crowded_at < 0.0 else self._serve_crowd()
+            self._crowded_at = clock.busy() if full else -1.0
         finally:
             self._polling = False
+
+    def _serve_crowd(self) -> bool:
+        """Serve for as long as the rest of the event loop took since the last turn. True if more sockets may wait."""
+        began = clock.busy()
+        end = began + began - self._crowded_at
+        while self._serve() == MAX_EVENTS:
+            if clock.busy() >= end:
+                return True
+        return False
+
+    def _serve(self) -> int:
+        """Serve the sockets that wait longest; returns their number, at most `MAX_EVENTS`."""
+        ready = self._epoll.poll(0, MAX_EVENTS)
+        for fd, events in ready:
+            polled = self._sockets.get(fd)
+            if polled is None:
+                continue
+            if polled.direct:
+                self._take_back(polled)
+            polled.ready(events)
+        ended = self._ended
+        while ended:  # one end of a session ends the other one
+            ended.pop().finish()
+        return len(ready)
 
     def _take_back(self, polled: PolledSocket) -> None:
         self._loop.remove_reader(polled.fd)

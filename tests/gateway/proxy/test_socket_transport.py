@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, closing, suppress
 import pytest
 import uvloop
 
+from gateway import clock
 from gateway.proxy.poller import MAX_EVENTS, Poller, make_poller
 from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, READ_BYTES, SocketTransport, dial
 
@@ -549,3 +550,24 @@ async def test_crowd_lets_the_event_loop_go_on(side):
     await until(lambda: len(served) >= 3 * MAX_EVENTS)
     assert turns == [MAX_EVENTS]
     assert sorted(served[: 3 * MAX_EVENTS]) == list(range(3 * MAX_EVENTS))
+
+
+async def test_crowd_gets_the_time_that_others_take(side, monkeypatch):
+    """Otherwise sockets that the event loop watches itself would have a read each in every turn, and the crowd eight."""
+    now = 0.0
+    monkeypatch.setattr(clock, "busy", lambda: now)
+
+    def take_a_second(_):
+        nonlocal now
+        now += 1.0
+
+    for _ in range(5 * MAX_EVENTS):
+        calls = Calls()
+        calls.on_data = take_a_second
+        side.pair(calls)[1].send(b"x")
+    served = []
+    for others in (100.0, 1.5 * MAX_EVENTS, 0.0, 100.0):
+        began = now = now + others
+        side.poller._poll()
+        served.append(now - began)
+    assert served == [MAX_EVENTS, 2 * MAX_EVENTS, MAX_EVENTS, MAX_EVENTS]
