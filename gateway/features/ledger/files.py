@@ -59,6 +59,12 @@ class _Part:
     finished: Path
     begun: float
     good: int = 0
+    lines: int = 0
+
+    @property
+    def deleted(self) -> bool:
+        """True if somebody has deleted the file, such as to make room."""
+        return os.fstat(self.descriptor).st_nlink == 0
 
 
 class LedgerFiles:
@@ -78,8 +84,11 @@ class LedgerFiles:
         """Append `lines` by folder, and finish files that are old or large enough. Returns the number of lost lines."""
         lost = 0
         for folder, some in lines.items():
+            part = self._parts.get(folder)
+            if part is not None and part.deleted:
+                lost += self._finish(folder)
             try:
-                self._append(folder, "".join(f"{line}\n" for line in some).encode(), wall, now)
+                self._append(folder, some, wall, now)
             except OSError as error:
                 lost += len(some)
                 _log.error(
@@ -89,7 +98,7 @@ class LedgerFiles:
                 )  # fmt: skip
         for folder, part in list(self._parts.items()):
             if now - part.begun >= self.rotate_seconds or part.good >= self.max_file_bytes:
-                self._finish(folder)
+                lost += self._finish(folder)
         return lost
 
     def close(self) -> None:
@@ -111,25 +120,34 @@ class LedgerFiles:
     def retain(self, wall: float | None) -> int:
         """Delete files that are too old, then the oldest files while the rest is too large. Returns the number of files.
 
-        `wall` is None while the time is not certain. Then no file is deleted for its age.
+        `wall` is None while the time is not certain. Then no file is deleted for its age. Raises OSError in the end, if a file
+        can't be deleted.
         """
         files = sorted(self._finished_files())
         total = sum(size for _, size, _ in files)
         deleted = 0
+        failed: OSError | None = None
         for path, size, modified in files:
             if total <= self.max_bytes and (wall is None or wall - modified <= self.retention_seconds):
                 continue
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                failed = failed or error
+                continue
             total -= size
             deleted += 1
         for folder in (*self._path.glob("date=*/hour=*"), *self._path.glob("date=*")):
             with suppress(FileNotFoundError):  # another worker's retention was faster
                 if not any(folder.iterdir()):
                     folder.rmdir()
+        if failed is not None:
+            raise failed
         return deleted
 
-    def _append(self, folder: str, data: bytes, wall: float, now: float) -> None:
+    def _append(self, folder: str, lines: Sequence[str], wall: float, now: float) -> None:
         part = self._parts.get(folder) or self._open(folder, wall, now)
+        data = "".join(f"{line}\n" for line in lines).encode()
         member = gzip.compress(data, compresslevel=6, mtime=0)
         try:
             written = 0
@@ -139,6 +157,7 @@ class LedgerFiles:
             os.ftruncate(part.descriptor, part.good)
             raise
         part.good += len(member)
+        part.lines += len(lines)
 
     def _open(self, folder: str, wall: float, now: float) -> _Part:
         directory = self._path / folder
@@ -157,14 +176,23 @@ class LedgerFiles:
             part = self._parts[folder] = _Part(descriptor, path, finished, now)
             return part
 
-    def _finish(self, folder: str) -> None:
+    def _finish(self, folder: str) -> int:
+        """Returns the number of lost lines."""
         part = self._parts.pop(folder)
         try:
+            if part.deleted:
+                _log.error(
+                    "%d events are lost: %s was deleted before it was finished — delete only files named weir-*, or lower"
+                    " ledger.max_bytes",
+                    part.lines, part.path,
+                )  # fmt: skip
+                return part.lines
             _publish(part.descriptor, part.path, part.finished, part.good)
         except OSError as error:
             _log.error("%s can't be finished: %s; the next start tries again", part.path, error.strerror)
         finally:
             os.close(part.descriptor)
+        return 0
 
     def _finished_files(self) -> Iterator[tuple[Path, int, float]]:
         for path in self._path.glob(f"date=*/hour=*/weir-*{_SUFFIX}"):

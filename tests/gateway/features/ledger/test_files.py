@@ -3,6 +3,7 @@
 import gzip
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,41 @@ def test_oldest_files_are_deleted_over_max_bytes(tmp_path):
         files.write({hour: ["abc"]}, WALL, 0.0)
     assert files.retain(WALL) == 1
     assert lines(tmp_path) == {NEXT: ["abc"]}
+
+
+def test_file_that_cannot_be_deleted_keeps_no_other(tmp_path, monkeypatch):
+    files = ledger(tmp_path, max_bytes=0)
+    for number in range(3):
+        files.write({HOUR: ["a"]}, WALL + number, 0.0)
+        files.close()
+    first, *_ = sorted(tmp_path.rglob("weir-*.gz"))
+    unlink = Path.unlink
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        if path == first:
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError, match=first.name):
+        files.retain(WALL)
+    assert list(tmp_path.rglob("weir-*.gz")) == [first]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_lines_of_a_deleted_file_count_as_lost(tmp_path, caplog, again):
+    """Later lines of the same folder go to a new file."""
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a", "b"], NEXT: ["c"]}, WALL, 0.0)
+    shutil.rmtree(tmp_path / HOUR)
+    if again:
+        assert files.write({HOUR: ["d"]}, WALL, 1.0) == 2
+        assert files.write({}, WALL, 301.0) == 0
+        assert lines(tmp_path) == {HOUR: ["d"], NEXT: ["c"]}
+    else:
+        assert files.write({}, WALL, 301.0) == 2
+        assert lines(tmp_path) == {NEXT: ["c"]}
+    assert "2 events are lost" in caplog.text
 
 
 def test_folder_that_another_worker_deletes_is_made_again(tmp_path, monkeypatch):
