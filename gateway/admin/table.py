@@ -26,7 +26,9 @@ ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=15)
 _PIPE_WIDTH = 180
 """Rich assumes 80 columns for a pipe, too few for the tables."""
 _BAR_WIDTH = 20
-_REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
+_REFUSALS = frozenset(
+    {HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE}
+)
 """Answers with a remedy in their text."""
 
 Answer = Mapping[str, Any]

@@ -124,10 +124,18 @@ class WorkersServer(PageServer):
         }
 
     async def _forgive(self, request: web.Request) -> web.Response:
-        """Every worker clears the debts, because each has its own bucket for a client."""
+        """Every worker clears the debts, because each has its own bucket for a client. 503 if one of them does not answer."""
         wanted = await read_filter(request, self._places_of_quotas().config)
+        running = {place.process: place.number for place in self._places if place.process}
         answers = await self._bodies(PATH, wanted.body())
-        return web.json_response({"cleared": [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]})
+        cleared = [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]
+        silent = running.keys() - {process for process, _ in answers}
+        if silent or not answers:
+            who = ", ".join(f"worker {running[process]}" for process in sorted(silent)) or "a starting worker"
+            raise web.HTTPServiceUnavailable(
+                text=f"{who} does not answer: its clients stay muted. The others have cleared {len(cleared)} debts. Try again\n"
+            )
+        return web.json_response({"cleared": cleared})
 
     async def _ask(self, path: str) -> list[Answer]:
         """The parsed answers of all workers that answer. Raises NoWorkerAnswersError."""

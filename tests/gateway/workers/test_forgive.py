@@ -1,0 +1,74 @@
+"""`weir quotas forgive` where several workers have a client's debts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.admin.forgive import PATH
+from gateway.admin.rows import CurrentPlaces
+from gateway.admin.table import AdminUnreachableError, ask
+from gateway.config.model import WeirConfig
+from gateway.workers.pages import WorkersServer
+from gateway.workers.place import WorkerPlace
+from loadtest.testkit.kafka import free_port
+
+WANTED = {"user": "alice"}
+DEBT = {"user": "alice", "kind": "produce", "seconds": 2.0}
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As a worker that has cleared a debt."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"POST " + PATH.encode())
+    body = json.dumps({"cleared": [DEBT]})
+    writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
+    writer.close()
+
+
+@pytest.fixture
+async def open_() -> AsyncIterator[AsyncExitStack]:
+    async with asyncio.timeout(30), AsyncExitStack() as stack:
+        yield stack
+
+
+async def forgive(open_: AsyncExitStack, directory: Path, answering: list[bool]) -> object:
+    """The answer of a supervisor with running workers, of which some answer. Raises AdminUnreachableError."""
+    places = []
+    for number, answers in enumerate(answering):
+        socket = directory / f"worker-{number}"
+        if answers:
+            await open_.enter_async_context(await asyncio.start_unix_server(answer, socket))
+        places.append(WorkerPlace(number, (), socket, lambda: 1))
+        places[-1].process = number + 1
+    config = WeirConfig.model_validate(
+        {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"name": "clients", "bootstrap_port": 9092}]}
+    )
+    port = free_port()
+    server = WorkersServer(places, ("127.0.0.1", port), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"))
+    await server.start()
+    open_.push_async_callback(server.stop)
+    session = await open_.enter_async_context(aiohttp.ClientSession())
+    return (await ask(session, f"http://127.0.0.1:{port}", PATH, "cleared", WANTED))["cleared"]
+
+
+async def test_debts_of_all_workers_are_cleared(open_: AsyncExitStack, tmp_path: Path) -> None:
+    assert await forgive(open_, tmp_path, [True, True]) == [DEBT, DEBT]
+
+
+@pytest.mark.parametrize(
+    ("answering", "words"),
+    [
+        ([True, False], "worker 1 does not answer.*The others have cleared 1 debts. Try again"),
+        ([False, False], "worker 0, worker 1 does not answer.*cleared 0 debts"),
+        ([], "a starting worker does not answer"),
+    ],
+)
+async def test_silent_worker_is_named(open_: AsyncExitStack, tmp_path: Path, answering: list[bool], words: str) -> None:
+    """Its clients stay muted, and `nothing to clear` would be a lie."""
+    with pytest.raises(AdminUnreachableError, match=words):
+        await forgive(open_, tmp_path, answering)
