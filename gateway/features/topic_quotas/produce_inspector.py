@@ -285,8 +285,10 @@ class InspectedRequest:
     def response(self, frame: bytes, now: float) -> bytes:
         """Count the bytes of each topic by the broker's results, and add the results of the rejected partitions."""
         results = read_results(self._version, frame)
+        # Of a partition that is there twice, the broker appends the last records only.
+        appended = {(key, index): size for key, index, size in self._sizes or PartitionSizes(self._scanner.topics)}
         sizes: dict[tuple[bytes, int], int] = {}  # by the topic's key and the broker's error
-        for key, index, size in self._sizes or PartitionSizes(self._scanner.topics):
+        for (key, index), size in appended.items():
             result = results.partitions.get((key, index))
             if result is not None:
                 sizes[key, result.error] = sizes.get((key, result.error), 0) + size

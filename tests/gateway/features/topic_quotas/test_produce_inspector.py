@@ -139,6 +139,16 @@ def test_appended_bytes_count_despite_late_replicas(error):
     assert t.counted()[HOT] == (300, 0, {})
 
 
+def test_last_records_of_a_repeated_partition_count():
+    """Kafka's `handleProduceRequest` keeps the records of a partition in a map."""
+    t = Metered()
+    partitions = [{"index": 0, "records": b"x" * 300}, {"index": 1, "records": b"y" * 10}, {"index": 0, "records": b"z" * 40}]
+    values = {"acks": -1, "timeout_ms": 1000, "topic_data": [{"name": HOT, "partition_data": partitions}]}
+    t.client_sends(codec.encode_request(ApiKey.PRODUCE, 9, values, 1, "etl"))
+    t.broker_answers(produced(1, (HOT, {0: 0, 1: 0})))
+    assert t.counted()[HOT] == (50, 0, {})
+
+
 def unanswered(correlation_id, size, topic=HOT):
     return produce(correlation_id, (topic, {0: b"x" * size}), acks=0)
 
