@@ -41,14 +41,15 @@ class LedgerFile:
 
 
 def hour_of(file: str) -> Hour | None:
-    """The hour of a ledger's file from its whole path; None for any other file, or if there is no such date."""
+    """The hour of a ledger's file from its whole path; None for any other file, or if there is no such hour."""
     place = _PLACE.fullmatch(file)
     if place is None:
         return None
     try:
-        return dt.date.fromisoformat(place["date"]), int(place["hour"])
+        moment = dt.datetime.fromisoformat(f"{place['date']}T{place['hour']:0>2}")
     except ValueError:
         return None
+    return moment.date(), moment.hour
 
 
 class LedgerFolder:

@@ -203,7 +203,7 @@ def _folder(record: Any) -> str:  # noqa: ANN401 - aiokafka has no types
     """The folder of the event's time. A record without one goes by its own time, and the report counts it as a bad line."""
     try:
         return partition(json.loads(record.value)["time_ms"])
-    except (ValueError, TypeError, KeyError, OverflowError, OSError):
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
         return partition(record.timestamp)
 
 

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from gateway.reports.job.ledger import LedgerFile
+from gateway.reports.job.ledger import LedgerFile, hour_of
 from gateway.reports.job.period import Hour, Period, first_hour, last_hour, shown
 from gateway.reports.job.state import DoneHour, batches, pending
 
@@ -23,6 +23,21 @@ DAY = dt.date(2026, 11, 21)
 def test_times_are_parsed(text: str, first: Hour, last: Hour) -> None:
     assert first_hour(text) == first
     assert last_hour(text) == last
+
+
+@pytest.mark.parametrize(
+    ("folder", "hour"),
+    [
+        ("date=2026-11-21/hour=00", (DAY, 0)),
+        ("date=2026-11-21/hour=7", (DAY, 7)),
+        ("date=2026-11-21/hour=23", (DAY, 23)),
+        ("date=2026-11-21/hour=24", None),
+        ("date=2026-11-31/hour=00", None),
+        ("date=2026-11-21", None),
+    ],
+)
+def test_hour_of_a_file_is_that_of_its_folder(folder: str, hour: Hour | None) -> None:
+    assert hour_of(f"/ledger/{folder}/weir-1.jsonl.gz") == hour
 
 
 def test_period_includes_both_ends() -> None:

@@ -155,6 +155,12 @@ def test_records_before_the_mark_are_not_stored_again(tmp_path: Path) -> None:
     assert mark.following == 3
 
 
+def test_deeply_nested_record_does_not_stop_the_fetch(tmp_path: Path) -> None:
+    mark = load_mark(tmp_path, "a", 0)
+    assert mark.write([record(0), record(1, value="[" * 100_000), record(2)]) == 3
+    assert mark.following == 3
+
+
 def test_damaged_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "_topic-a-0.next").write_text("17")
     with pytest.raises(TopicError, match=r"_topic-a-0\.next is not a valid mark: '17'\. Move it and the files topic-a-0-"):
