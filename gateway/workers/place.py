@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -40,7 +40,15 @@ class WorkerPlace:
     been ready.
     """
 
-    def __init__(self, number: int, command: Sequence[str], socket: Path, next_process: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        socket: Path,
+        next_process: Callable[[], int],
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`prepare` runs before each start. Raises OSError if no process can be started."""
         self.number = number
         self.process = 0
         self.pid = 0
@@ -53,6 +61,7 @@ class WorkerPlace:
         self._command = command
         self._socket = socket
         self._next_process = next_process
+        self._prepare = prepare
         self._running: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._answered_at: float | None = None
@@ -64,7 +73,7 @@ class WorkerPlace:
             try:
                 code = await self._run_once()
             except OSError as error:  # no memory, process or file descriptor is left
-                _log.error("worker %d can't be started: %s", self.number, error.strerror)
+                _log.error("worker %d can't be started: %s", self.number, error)
                 code = _NO_PROCESS
             if self._stopping.is_set():
                 break
@@ -101,7 +110,14 @@ class WorkerPlace:
             raise WorkerUnreachableError(f"worker {self.number} answers {status} to {path}")
         return answer
 
+    async def wait_ended(self) -> None:
+        """Wait until the process that runs now has ended."""
+        if self._running is not None:
+            await self._running.wait()
+
     async def _run_once(self) -> int:
+        if self._prepare is not None:
+            await self._prepare()
         self._socket.unlink(missing_ok=True)
         self._answered_at = None
         # In a session of its own, Ctrl-C does not reach the worker. Its standard input closes when the supervisor ends.

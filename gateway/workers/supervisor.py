@@ -9,10 +9,11 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from typing import Self
 
 import gateway
 from gateway import service_manager
@@ -28,7 +29,7 @@ from gateway.files.file_lock import StateLocks
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.place import LOOK_SECONDS, WorkerPlace
 from gateway.workers.worker import CUT, Worker, gateway_name
 
 OK, CANNOT_KEEP, CANNOT_BIND = 0, 1, 3
@@ -52,11 +53,11 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
     """
     with ExitStack() as stack:
         try:
-            directory = stack.enter_context(_private_directory())
+            directory = stack.enter_context(PrivateDirectory())
         except OSError as error:
             _log.error("no directory for the workers: %s — free space there, or name another folder in TMPDIR", error)
             return CANNOT_KEEP
-        longest = os.fsencode(Worker(config.workers - 1, directory).admin_socket)
+        longest = os.fsencode(Worker(config.workers - 1, directory.path).admin_socket)
         if len(longest) > MAX_SOCKET_BYTES:
             _log.error(
                 "%s is too long for a worker's socket: %d bytes, the system allows %d — name a shorter folder in TMPDIR",
@@ -69,15 +70,19 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
 class Supervisor:
     """Starts the workers, replaces those that die, and ends them."""
 
-    def __init__(self, path: Path, config: WeirConfig, directory: Path, options: Sequence[str]) -> None:
+    def __init__(self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str]) -> None:
         self._config = config
-        self._common = Worker(0, directory)
+        self._directory = directory
+        self._making = asyncio.Lock()
+        self._common = Worker(0, directory.path)
         self._locks = StateLocks(config.state, path)
         self._unkept = False
         processes = count(1)
-        workers = [Worker(number, directory) for number in range(config.workers)]
+        workers = [Worker(number, directory.path) for number in range(config.workers)]
         self._places = [
-            WorkerPlace(worker.number, _command(path, worker, options), worker.admin_socket, lambda: next(processes))
+            WorkerPlace(
+                worker.number, _command(path, worker, options), worker.admin_socket, lambda: next(processes), self._prepare
+            )
             for worker in workers
         ]
         self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup)
@@ -103,12 +108,12 @@ class Supervisor:
         Raises ConfigError if another gateway uses the state file.
         """
         await self._locks.take()
-        directory = self._common.directory
         try:
-            self._common.keep(self._config)
-            self._common.ports_directory.mkdir()
+            await self._prepare()
         except OSError as error:
-            _log.error("%s can't be written: %s — free space there, or name another folder in TMPDIR", directory, error)
+            _log.error(
+                "%s can't be written: %s — free space there, or name another folder in TMPDIR", self._directory.path, error
+            )
             return CANNOT_KEEP
         try:
             await self._admin.start()
@@ -126,6 +131,7 @@ class Supervisor:
         _log.info("%d workers", len(self._places), extra={"admin": admin, "build": weir_build()})
         async with BackgroundTasks(self._restarts) as tasks, asyncio.TaskGroup() as group:
             tasks.start("reload the config", self._reloader.run)
+            tasks.start("watch the workers' directory", self._watch_directory)
             self._notify.start(tasks)
             running = group.create_task(self._run_workers(), name="run the workers")
             await self._stopping.wait()
@@ -161,6 +167,33 @@ class Supervisor:
         if code:
             self._exit_code = code
             self._stopping.set()
+
+    async def _watch_directory(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._directory.intact:
+                await self._prepare()
+
+    async def _prepare(self) -> None:
+        """Make what is missing of the directory, before a worker starts. Raises OSError.
+
+        After somebody has removed it, nothing can reach the workers or start another of them. They end before new ones start,
+        which could not agree with them on the brokers' ports.
+        """
+        async with self._making:
+            if not self._directory.intact:
+                _log.error(
+                    "%s was removed, so the workers drain and others are started in a new one — keep it, or name another folder"
+                    " in TMPDIR", self._directory.path,
+                )  # fmt: skip
+                for place in self._places:
+                    place.send(signal.SIGTERM)
+                for place in self._places:
+                    await place.wait_ended()
+                self._directory.make_again()
+            self._common.ports_directory.mkdir(exist_ok=True)
+            if not self._common.config_file.exists():
+                self._common.keep(self._config)
 
     async def _drain(self, running: asyncio.Task[None]) -> None:
         connections = self._config.connections
@@ -220,14 +253,35 @@ def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:
     return [sys.executable, *here, "-m", "gateway", "serve", "--config", str(path), *own, *options]
 
 
-@contextmanager
-def _private_directory() -> Iterator[Path]:
-    """A directory that only this user may enter, removed in the end."""
-    directory = Path(tempfile.mkdtemp(prefix="weir-workers-"))
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
+class PrivateDirectory:
+    """A directory that only this user may enter. A context manager, which removes it in the end. Raises OSError."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="weir-workers-"))
+        self._descriptor = self._lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    @property
+    def intact(self) -> bool:
+        """False after somebody has removed the directory, even if another one has the name now."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def make_again(self) -> None:
+        """Raises OSError, also if the name is in use: another user may have made that."""
+        self.path.mkdir(mode=0o700)
+        os.close(self._descriptor)
+        self._descriptor = self._lock()
+
+    def _lock(self) -> int:
+        descriptor = os.open(self.path, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles keeps locked directories, however old they are
-        yield directory
-    finally:
-        os.close(descriptor)
-        shutil.rmtree(directory, ignore_errors=True)
+        return descriptor
