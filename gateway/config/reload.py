@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from gateway.quotas.schedule import When
 logger = logging.getLogger("weir.reload")
 
 _LOOK_EVERY_MS = 1_000
+RETRY_SECONDS = 60.0
+"""A refused text is tried again so often: the cause may be outside, such as a file that the text names."""
+
 _SETTLE_SECONDS = 0.05
 _EQUAL_READS = 1
 _EQUAL_READS_OF_PART = 60
@@ -153,8 +157,10 @@ class Reloader:
     notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text that is shorter
     than before, or whose last line has no end, must stay the same for 3 s, unless SIGHUP comes.
 
-    `prepare` is called before `apply`, in a thread. `on_result` is called once for each changed content, accepted or not, in
-    the event loop; `on_hangup` is called at each SIGHUP.
+    A refused text is tried again every minute, as the cause may be a file that it names.
+
+    `prepare` is called before `apply`, in a thread. `on_result` is called in the event loop: for each changed content, accepted
+    or not, and if another try ends otherwise. `on_hangup` is called at each SIGHUP.
     """
 
     def __init__(
@@ -173,7 +179,8 @@ class Reloader:
         self._on_hangup = on_hangup
         self._prepare = prepare
         self._seen: _Content | None = None
-        self._refused = False
+        self._refusal: tuple[Problem, ...] = ()
+        self._retry_at = math.inf
         self._asked = False
         self._wake = asyncio.Event()
 
@@ -245,11 +252,13 @@ class Reloader:
             content = await self._read(settle=not asked)
             if self._asked and not asked:
                 continue  # the content may be older than the SIGHUP
-            if content != self._seen or (asked and self._refused):
+            again = not asked and content == self._seen
+            if content != self._seen or (asked and self._refusal) or clock.monotonic() >= self._retry_at:
                 # The thread may fail to start. This task is then started again, and has not seen the content yet.
                 found = await asyncio.to_thread(self._parse, content)
                 first, self._seen = self._seen is None, content
-                self._take_over(found, first=first)
+                self._retry_at = math.inf
+                self._take_over(found, first=first, again=again)
             elif asked:
                 logger.info("%s is unchanged, nothing to reload", self._path)
             if asked:
@@ -299,34 +308,39 @@ class Reloader:
             remedy = "report the traceback in Weir's log, and try the file without what was changed last"
             return [Problem("(file)", f"could not be read: {error!r}", remedy)]
 
-    def _take_over(self, new: _NewConfig | Sequence[Problem], *, first: bool) -> None:
+    def _take_over(self, new: _NewConfig | Sequence[Problem], *, first: bool, again: bool) -> None:
+        """`again`: a refused text is tried once more."""
         if not isinstance(new, _NewConfig):
-            self._refuse(new)
+            self._refuse(new, again=again)
             return
         if first and new.config == self._current:
             return
         try:
             notes = self._apply(self._current, new.config)
         except ConfigError as error:
-            self._refuse(error.problems)
+            self._refuse(error.problems, again=again)
         except Exception as error:
             logger.exception("%s could not be applied", self._path)
             remedy = "restart Weir to be sure of its state, and report the traceback in its log"
-            self._refuse([Problem("(file)", f"could not be applied: {error!r}", remedy)])
+            self._refuse([Problem("(file)", f"could not be applied: {error!r}", remedy)], again=again)
+            self._retry_at = math.inf
         else:
             self._accept(new, notes)
 
     def _accept(self, new: _NewConfig, notes: list[str]) -> None:
-        self._current, self._refused = new.config, False
+        self._current, self._refusal = new.config, ()
         lines = [*new.changes, *notes]
         logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed", extra={"changes": lines})
         for warning in new.warnings:
             logger.warning("%s: %s", self._path, warning)
         self._on_result(ReloadResult(clock.wall(), new.config, new.changes))
 
-    def _refuse(self, problems: Sequence[Problem]) -> None:
-        """Log the problems of the file, and keep the config in effect."""
-        self._refused = True
+    def _refuse(self, problems: Sequence[Problem], *, again: bool) -> None:
+        """Keep the config in effect, and log the problems of the file if they are new."""
+        self._retry_at = clock.monotonic() + RETRY_SECONDS
+        if again and tuple(problems) == self._refusal:
+            return
+        self._refusal = tuple(problems)
         for problem in problems:
             logger.error("%s refused, the config in effect stays: %s", self._path, problem, extra={"key": problem.key})
         self._on_result(ReloadResult(clock.wall(), self._current, problems=tuple(problems)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import reload
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
@@ -40,6 +41,7 @@ class Watched:
         self.applied: list[tuple[float, float]] = []
         self.prepared: list[tuple[float, bool, int]] = []
         self.failure: Exception | None = None
+        self.refusal: list[Problem] = []
 
     def apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         if self.failure is not None:
@@ -50,6 +52,8 @@ class Watched:
     def prepare(self, new: WeirConfig) -> None:
         """Note the rate, if this is the thread of the event loop, and the number of configs applied before."""
         self.prepared.append((rate(new), threading.current_thread() is threading.main_thread(), len(self.applied)))
+        if self.refusal:
+            raise ConfigError("weir.yaml", self.refusal)
 
     async def next(self) -> ReloadResult:
         return await asyncio.wait_for(self.results.get(), 20)
@@ -200,6 +204,24 @@ async def test_webhook_without_its_file_is_refused(path: Path) -> None:
         found = await watched.next()
     assert [problem.key for problem in missing.problems] == ["notify.targets[0].url_file"]
     assert found.success
+
+
+async def test_refused_file_is_tried_until_its_files_are_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reload, "RETRY_SECONDS", 0.0)
+    async with watching(path, config(100_000)) as watched:
+        missing = watched.refusal = [Problem("notify[0].url_file", "names /ops-url, which can't be read", "write it")]
+        in_place(path, text(200_000))
+        assert (await watched.next()).problems == tuple(missing)
+        tried = len(watched.prepared)
+        while len(watched.prepared) < tried + 2:  # noqa: ASYNC110 -- the reloader tells only of news
+            await asyncio.sleep(0.01)
+        assert watched.results.empty()
+        assert len([record for record in caplog.records if "refused" in record.message]) == 1
+        watched.refusal = []
+        assert (await watched.next()).success
+    assert watched.applied == [(100_000, 200_000)]
 
 
 async def test_restored_file_succeeds_without_changes(path: Path) -> None:
