@@ -134,9 +134,9 @@ class LedgerFiles:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 failed = failed or error
-                continue
-            total -= size
-            deleted += 1
+            else:
+                deleted += 1
+            total -= size  # also of a file that stays: otherwise all others would go in its place
         for folder in (*self._path.glob("date=*/hour=*"), *self._path.glob("date=*")):
             with suppress(FileNotFoundError):  # another worker's retention was faster
                 if not any(folder.iterdir()):

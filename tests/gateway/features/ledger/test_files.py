@@ -185,12 +185,15 @@ def test_oldest_files_are_deleted_over_max_bytes(tmp_path):
     assert lines(tmp_path) == {NEXT: ["abc"]}
 
 
-def test_file_that_cannot_be_deleted_keeps_no_other(tmp_path, monkeypatch):
-    files = ledger(tmp_path, max_bytes=0)
+@pytest.mark.parametrize(("most", "left"), [(0, 0), (2, 2)])
+def test_file_that_cannot_be_deleted_stays_alone(tmp_path, monkeypatch, most, left):
+    """Others go if they are too many, but not in its place."""
+    files = ledger(tmp_path)
     for number in range(3):
         files.write({HOUR: ["a"]}, WALL + number, 0.0)
         files.close()
-    first, *_ = sorted(tmp_path.rglob("weir-*.gz"))
+    first, *others = sorted(tmp_path.rglob("weir-*.gz"))
+    files.max_bytes = most * first.stat().st_size
     unlink = Path.unlink
 
     def refuse(path: Path, *, missing_ok: bool = False) -> None:
@@ -201,7 +204,7 @@ def test_file_that_cannot_be_deleted_keeps_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(PermissionError, match=first.name):
         files.retain(WALL)
-    assert list(tmp_path.rglob("weir-*.gz")) == [first]
+    assert sorted(tmp_path.rglob("weir-*.gz")) == [first, *others[2 - left :]]
 
 
 @pytest.mark.parametrize("again", [True, False])
