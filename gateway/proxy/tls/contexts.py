@@ -130,7 +130,7 @@ class LiveContext(Generic[Context]):
         """
         seen = self._look()
         if seen == self._loaded or seen != self._changing:
-            self._changing = seen
+            self._changing, self._failure = seen, ""
             return
         try:
             self.context = self._make()

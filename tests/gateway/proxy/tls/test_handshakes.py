@@ -250,6 +250,10 @@ def test_files_that_become_usable_are_loaded(authority: Authority, caplog: pytes
     for _ in range(4):
         live.refresh()
     assert (results, len(caplog.records)) == ({"failure": 3}, 1)
+    files.cert.chmod(0o440)
+    for _ in range(2):
+        live.refresh()
+    assert (results, len(caplog.records)) == ({"failure": 4}, 2), "a new try is seen in the log"
     usable = True
     live.refresh()
-    assert results == {"failure": 3, "success": 1}
+    assert results == {"failure": 4, "success": 1}
