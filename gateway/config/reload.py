@@ -26,7 +26,10 @@ logger = logging.getLogger("weir.reload")
 
 _LOOK_EVERY_MS = 1_000
 RETRY_SECONDS = 60.0
-"""A refused text is tried again so often: the cause may be outside, such as a file that the text names."""
+"""A refused text is tried again then: the cause may be outside, such as a file that the text names. The time doubles up to
+`LONGEST_RETRY_SECONDS`, because a large text takes seconds."""
+
+LONGEST_RETRY_SECONDS = 3600.0
 
 _SETTLE_SECONDS = 0.05
 _EQUAL_READS = 1
@@ -157,7 +160,7 @@ class Reloader:
     notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text that is shorter
     than before, or whose last line has no end, must stay the same for 3 s, unless SIGHUP comes.
 
-    A refused text is tried again every minute, as the cause may be a file that it names.
+    A refused text is tried again, at first after a minute, as the cause may be a file that it names.
 
     `prepare` is called before `apply`, in a thread. `on_result` is called in the event loop: for each changed content, accepted
     or not, and if another try ends otherwise. `on_hangup` is called at each SIGHUP.
@@ -180,7 +183,7 @@ class Reloader:
         self._prepare = prepare
         self._seen: _Content | None = None
         self._refusal: tuple[Problem, ...] = ()
-        self._retry_at = math.inf
+        self._retry_seconds, self._retry_at = 0.0, math.inf
         self._asked = False
         self._wake = asyncio.Event()
 
@@ -337,8 +340,10 @@ class Reloader:
 
     def _refuse(self, problems: Sequence[Problem], *, again: bool) -> None:
         """Keep the config in effect, and log the problems of the file if they are new."""
-        self._retry_at = clock.monotonic() + RETRY_SECONDS
-        if again and tuple(problems) == self._refusal:
+        known = again and tuple(problems) == self._refusal
+        self._retry_seconds = min(2.0 * self._retry_seconds, LONGEST_RETRY_SECONDS) if known else RETRY_SECONDS
+        self._retry_at = clock.monotonic() + self._retry_seconds
+        if known:
             return
         self._refusal = tuple(problems)
         for problem in problems:
