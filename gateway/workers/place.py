@@ -65,6 +65,7 @@ class WorkerPlace:
         self._running: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._answered_at: float | None = None
+        self._drain_seconds = 0.0
         self._backoff = Backoff()
 
     async def run(self) -> int:
@@ -93,6 +94,11 @@ class WorkerPlace:
         self._stopping.set()
         self.send(signal.SIGTERM)
 
+    def drain(self, seconds: float) -> None:
+        """Send SIGTERM: the process drains for at most that time, silent or not, and is replaced."""
+        self._drain_seconds = seconds
+        self.send(signal.SIGTERM)
+
     def send(self, number: signal.Signals) -> None:
         if self._running is not None and self._running.returncode is None:
             with suppress(ProcessLookupError):
@@ -119,7 +125,7 @@ class WorkerPlace:
         if self._prepare is not None:
             await self._prepare()
         self._socket.unlink(missing_ok=True)
-        self._answered_at = None
+        self._answered_at, self._drain_seconds = None, 0.0
         # In a session of its own, Ctrl-C does not reach the worker. Its standard input closes when the supervisor ends.
         self._running = process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -144,7 +150,7 @@ class WorkerPlace:
             try:
                 status, body = await self._ask("/readyz")
             except WorkerUnreachableError:
-                seconds = START_SECONDS if self._answered_at is None else HUNG_SECONDS
+                seconds = (START_SECONDS if self._answered_at is None else HUNG_SECONDS) + self._drain_seconds
                 if clock.monotonic() - answered > seconds:
                     _log.error("worker %d has not answered for %g s and is killed", self.number, seconds)
                     self.send(signal.SIGKILL)

@@ -145,6 +145,8 @@ class Supervisor:
         """The reason if balancers should send no clients here. At the start all workers must be ready, later one is enough."""
         if self._stopping.is_set():
             return "draining"
+        if not self._directory.intact:
+            return "the workers' directory was removed, so they drain and are replaced"
         reasons = {place.number: place.not_ready for place in self._places if place.not_ready is not None}
         if len(reasons) < len(self._places) and all(place.was_ready for place in self._places):
             return None
@@ -187,7 +189,7 @@ class Supervisor:
                     " in TMPDIR", self._directory.path,
                 )  # fmt: skip
                 for place in self._places:
-                    place.send(signal.SIGTERM)
+                    place.drain(self._drain_seconds)
                 for place in self._places:
                     await place.wait_ended()
                 self._directory.make_again()
@@ -195,9 +197,14 @@ class Supervisor:
             if not self._common.config_file.exists():
                 self._common.keep(self._config)
 
-    async def _drain(self, running: asyncio.Task[None]) -> None:
+    @property
+    def _drain_seconds(self) -> float:
+        """The longest time that a worker drains."""
         connections = self._config.connections
-        seconds = connections.drain_delay_seconds + connections.drain_seconds
+        return connections.drain_delay_seconds + connections.drain_seconds
+
+    async def _drain(self, running: asyncio.Task[None]) -> None:
+        seconds = self._drain_seconds
         service_manager.stopping(seconds + GRACE_SECONDS + CUT_SECONDS)
         for place in self._places:
             place.stop()

@@ -48,6 +48,19 @@ def test_workers_are_replaced_after_their_directory_was_removed(tmp_path: Path) 
 
 
 @pytest.mark.process
+async def test_supervisor_without_its_directory_is_not_ready(tmp_path: Path) -> None:
+    """Its workers drain, although nobody can ask them."""
+    weir = gateway(tmp_path)
+    with PrivateDirectory() as directory:
+        supervisor = Supervisor(weir.config_file, load_config(weir.config_file), directory, ())
+        for place in supervisor._places:
+            place.not_ready = None
+        assert supervisor.not_ready() is None
+        shutil.rmtree(directory.path)
+        assert "was removed" in (supervisor.not_ready() or "")
+
+
+@pytest.mark.process
 def test_removed_config_is_saved_again_for_the_next_worker(tmp_path: Path) -> None:
     with gateway(tmp_path) as weir:
         first, _ = pids(weir)
