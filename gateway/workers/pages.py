@@ -126,7 +126,7 @@ class WorkersServer(PageServer):
     async def _forgive(self, request: web.Request) -> web.Response:
         """Every worker clears the debts, because each has its own bucket for a client. 503 if one of them does not answer."""
         wanted = await read_filter(request, self._places_of_quotas().config)
-        running = {place.process: place.number for place in self._places if place.process}
+        running = {place.process: place.number for place in self._places if place.process and place.has_answered}
         answers = await self._bodies(PATH, wanted.body())
         cleared = [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]
         silent = running.keys() - {process for process, _ in answers}

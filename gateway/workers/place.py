@@ -116,6 +116,11 @@ class WorkerPlace:
             raise WorkerUnreachableError(f"worker {self.number} answers {status} to {path}")
         return answer
 
+    @property
+    def has_answered(self) -> bool:
+        """True if the process that runs now has answered. One that starts has no clients yet."""
+        return self._answered_at is not None
+
     async def wait_ended(self) -> None:
         """Wait until the process that runs now has ended."""
         if self._running is not None:

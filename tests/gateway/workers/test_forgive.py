@@ -44,7 +44,7 @@ async def forgive(open_: AsyncExitStack, directory: Path, answering: list[bool])
         if answers:
             await open_.enter_async_context(await asyncio.start_unix_server(answer, socket))
         places.append(WorkerPlace(number, (), socket, lambda: 1))
-        places[-1].process = number + 1
+        places[-1].process, places[-1]._answered_at = number + 1, 1.0
     config = WeirConfig.model_validate(
         {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"name": "clients", "bootstrap_port": 9092}]}
     )
