@@ -66,7 +66,8 @@ class Collected:
 
     def begin(self, piece: memoryview, *, records: bool) -> None:
         """Keep the first bytes of a request. Raises EndConnection."""
-        self._count(0)  # of the request before, which may have counted for the other budget
+        # The bytes of the request before may still count for the other budget.
+        self._count(0)
         self._budget = self._budgets.records if records else self._budgets.requests
         self.add(piece)
 

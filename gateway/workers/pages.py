@@ -130,11 +130,14 @@ class WorkersServer(PageServer):
         answers = await self._bodies(PATH, wanted.body())
         cleared = [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]
         silent = running.keys() - {process for process, _ in answers}
-        if silent or not answers:
-            who = ", ".join(f"worker {running[process]}" for process in sorted(silent)) or "a starting worker"
+        if silent:
+            names = ", ".join(f"worker {running[process]}" for process in sorted(silent))
             raise web.HTTPServiceUnavailable(
-                text=f"{who} does not answer: its clients stay muted. The others have cleared {len(cleared)} debts. Try again\n"
+                text=f"no answer from {names}: its clients stay muted. "
+                f"The others have cleared {len(cleared)} debts. Try again\n"
             )
+        if not answers:
+            raise web.HTTPServiceUnavailable(text="no worker answers\n")
         return web.json_response({"cleared": cleared})
 
     async def _ask(self, path: str) -> list[Answer]:

@@ -106,7 +106,7 @@ class WorkerPlace:
 
     def reload(self) -> None:
         """Send SIGHUP. A process that has not answered yet reads the config anyway."""
-        if self._answered_at is not None:
+        if self.has_answered:
             self.send(signal.SIGHUP)
 
     async def ask(self, path: str, body: bytes | None = None) -> bytes:
@@ -155,7 +155,7 @@ class WorkerPlace:
             try:
                 status, body = await self._ask("/readyz")
             except WorkerUnreachableError:
-                seconds = (START_SECONDS if self._answered_at is None else HUNG_SECONDS) + self._drain_seconds
+                seconds = (HUNG_SECONDS if self.has_answered else START_SECONDS) + self._drain_seconds
                 if clock.monotonic() - answered > seconds:
                     _log.error("worker %d has not answered for %g s and is killed", self.number, seconds)
                     self.send(signal.SIGKILL)
