@@ -107,7 +107,7 @@ def test_address_override_sets_its_maximum(gateway: Weir) -> None:
 
 
 def test_early_time_is_that_of_the_kernel(gateway: Weir) -> None:
-    hasty = {"user": "", "client_id": "hasty"}
+    hasty = {"kind": "produce", "user": "", "client_id": "hasty"}
     body = struct.pack(">hhi", -1, 1, 1_000) + struct.pack(">ih", 1, 4) + b"none" + struct.pack(">iii", 1, 0, 20_000)
     header = struct.pack(">hhih", 0, 3, 7, 5) + b"hasty"
     produce = struct.pack(">i", len(header) + len(body) + 20_000) + header + body + bytes(20_000)

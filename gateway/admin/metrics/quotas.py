@@ -51,15 +51,6 @@ def _per_shadow(read: Callable[[UsageRow], float | None]) -> Read:
     return values
 
 
-def _early(read: Callable[[UsageRow], float]) -> Read:
-    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-        for row in scrape.rows:
-            if not row.ip and not row.group and not row.shadow:
-                yield (row.user, row.client_id), read(row)
-
-    return values
-
-
 def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
     for total in scrape.totals:
         kind = KINDS.get(total.kind)
@@ -140,9 +131,9 @@ METRICS: tuple[Row, ...] = (
           _per_bucket(lambda row: row.throttle_seconds_total)),
     Distribution("weir_throttle_time_seconds", "Throttle times of throttled requests.", ("kind",), _throttle_times),
     Value("counter", "weir_early_requests_total", "Requests that arrived before the client's throttle time was over.",
-          ("user", "client_id"), _early(lambda row: row.early_total)),
+          _BUCKET, _per_bucket(lambda row: None if row.ip else row.early_total)),
     Value("counter", "weir_early_request_seconds_total", "Time by which requests arrived before the client's throttle time was"
-          " over, at least.", ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
+          " over, at least.", _BUCKET, _per_bucket(lambda row: None if row.ip else row.early_seconds_total)),
     Value("gauge", "weir_group_usage", "Use of a group's members together through this gateway, in the kind's unit per second.",
           ("group", "kind"), _per_group(lambda row: row.rate)),
     Value("gauge", "weir_group_limit", "Ceiling of a group for the whole cluster, in the kind's unit per second. Absent without"

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from gateway.config.section import Section, TopicName, described, invalid
 from gateway.files.path_faults import path_fault
 
 _GIB = 1 << 30
+
+_MAX_NAME_BYTES = 200
+"""Of `gateway`, which is a part of the files' names. File systems accept names of 255 bytes."""
 
 
 def _path(value: object) -> Path:
@@ -20,6 +23,13 @@ def _path(value: object) -> Path:
     return path
 
 
+def _name(value: str) -> str:
+    size = len(value.encode(errors="surrogatepass"))
+    if size > _MAX_NAME_BYTES:
+        raise invalid(f"has {size} bytes in UTF-8", f"use at most {_MAX_NAME_BYTES}, because it is a part of file names")
+    return value
+
+
 class LedgerConfig(Section):
     """`ledger`: the files of throttle events and use, for the reports."""
 
@@ -28,7 +38,7 @@ class LedgerConfig(Section):
         " directory.",
         changes="restart",
     )
-    gateway: Annotated[str, Field(min_length=1, max_length=200)] | None = described(
+    gateway: Annotated[str, Field(min_length=1, max_length=_MAX_NAME_BYTES), AfterValidator(_name)] | None = described(
         "Name of this gateway in events.", None, changes="restart", absent="the host's name"
     )
     topic: TopicName | None = described(

@@ -711,6 +711,13 @@ def test_path_too_long_is_a_problem_of_its_key() -> None:
     assert "File name too long" in problem.message
 
 
+def test_ledger_name_too_long_for_file_names_is_a_problem() -> None:
+    (problem,) = problems_of(MINIMAL + f"ledger: {{path: ledger, gateway: {'日' * 80}}}\n")
+    assert problem.key == "ledger.gateway"
+    assert "has 240 bytes in UTF-8" in problem.message
+    assert parsed(MINIMAL + f"ledger: {{path: ledger, gateway: {'日' * 66}}}\n").ledger
+
+
 def test_recursive_alias_is_a_problem_of_the_file() -> None:
     (problem,) = problems_of(UPSTREAM + "listeners: &a [*a]\n")
     assert problem.key == "(file)"
