@@ -63,8 +63,11 @@ class _Part:
 
     @property
     def deleted(self) -> bool:
-        """True if somebody has deleted the file, such as to make room."""
-        return os.fstat(self.descriptor).st_nlink == 0
+        """True if somebody has deleted the file, such as to make room, or if its file system has lost it (ESTALE)."""
+        try:
+            return os.fstat(self.descriptor).st_nlink == 0
+        except OSError:
+            return True
 
 
 class LedgerFiles:
@@ -182,7 +185,7 @@ class LedgerFiles:
         try:
             if part.deleted:
                 _log.error(
-                    "%d events are lost: %s was deleted before it was finished — delete only files named weir-*, or lower"
+                    "%d events are lost: %s was gone before it was finished — delete only files named weir-*, or lower"
                     " ledger.max_bytes",
                     part.lines, part.path,
                 )  # fmt: skip

@@ -1,5 +1,6 @@
 """A file with its final name is complete, even after a kill or a full disk."""
 
+import errno
 import gzip
 import os
 import resource
@@ -253,3 +254,22 @@ def test_empty_folder_that_is_gone_already_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "iterdir", listed)
     assert ledger(tmp_path).retain(WALL) == 0
     assert list(tmp_path.glob("date=*")) == []
+
+
+def test_lost_file_of_a_file_server_is_replaced(tmp_path, monkeypatch, caplog):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    (part,) = files._parts.values()
+    fstat = os.fstat
+
+    def stale(descriptor: int) -> os.stat_result:
+        if descriptor == part.descriptor:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return fstat(descriptor)
+
+    monkeypatch.setattr(os, "fstat", stale)
+    assert files.write({HOUR: ["b"]}, WALL, 1.0) == 1
+    monkeypatch.undo()
+    files.close()
+    assert lines(tmp_path) == {HOUR: ["b"]}
+    assert "1 events are lost" in caplog.text
