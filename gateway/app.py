@@ -3,12 +3,11 @@
 import asyncio
 import gc
 import logging
-import resource
 import signal
 import sys
 from pathlib import Path
 
-from gateway import clock, heap, service_manager
+from gateway import clock, heap, open_files, service_manager
 from gateway.admin.server import AdminBindError, AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
@@ -42,8 +41,6 @@ SWITCH_SECONDS = 0.0001
 With Python's default of 5 ms, each scrape would show in the slowest thousandth of the requests.
 """
 
-OPEN_FILES = 1 << 20
-
 GRACE_SECONDS = 10.0
 """The time after the drain, to write the ledger and the state, that Weir asks its service manager for."""
 
@@ -64,7 +61,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
         loop.add_signal_handler(signal_number, stopping.request if worker is None else stopping.drain)
     if worker is not None:
         loop.add_signal_handler(CUT, stopping.cut)
-    _allow_open_files()
+    open_files.raise_limit()
     try:
         await gateway.start()
     except (BindError, AdminBindError) as error:
@@ -155,7 +152,7 @@ class Gateway:
         for listener in self._listeners:
             await listener.start()
         listeners = [listener.name for listener in self._effective.config.listeners]
-        _log.info("serving", extra={"listeners": listeners, "open_files": _open_files(), "build": weir_build()})
+        _log.info("serving", extra={"listeners": listeners, "open_files": open_files.limit(), "build": weir_build()})
 
     async def run(self, stopping: Stopping) -> None:
         """Serve until `stopping`, then drain and stop."""
@@ -238,19 +235,3 @@ class Gateway:
             return self._discovery.problem
         unusable = [listener.unusable for listener in self._listeners if listener.unusable is not None]
         return unusable[0] if unusable else self._features.not_ready()
-
-
-def _allow_open_files() -> None:
-    """Raise the limit of open files (a client takes two) as far as it goes."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for limit in (max(hard, OPEN_FILES), hard):
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-        except (ValueError, OSError):  # only root may raise the hard limit, and not beyond fs.nr_open
-            continue
-        return
-
-
-def _open_files() -> int:
-    """The limit of open files."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.admin.host_check import HostCheck
+from gateway.admin.idle_connections import IdleConnections
 from gateway.admin.json_text import json_parts
 from gateway.admin.live import LiveFeed
 from gateway.admin.pieces import Pieces, in_pieces
@@ -90,6 +91,7 @@ class PageServer:
         self._live = live
         self._at = at
         self._runner: web.AppRunner | None = None
+        self._idle = IdleConnections()
 
     @property
     def port(self) -> int:
@@ -100,7 +102,8 @@ class PageServer:
 
     async def start(self) -> None:
         """Bind and serve. Raises AdminBindError."""
-        app = web.Application(middlewares=() if self._hosts is None else (self._hosts.middleware,))
+        middlewares = [self._idle.middleware] if self._hosts is None else [self._idle.middleware, self._hosts.middleware]
+        app = web.Application(middlewares=middlewares)
         app.on_response_prepare.append(_protect)
         app.router.add_get("/livez", self._livez)
         if self._live is not None:
@@ -122,6 +125,8 @@ class PageServer:
                 raise
             host, port = self._at
             raise AdminBindError(f"{self._port_key}: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
+        if runner.server is not None:
+            self._idle.started(runner.server)
         if self._hosts is not None:
             self._hosts.learn_full_name()
         if self._live is not None:
@@ -131,6 +136,7 @@ class PageServer:
     async def stop(self) -> None:
         """Close the server. No effect if it is not running."""
         runner, self._runner = self._runner, None
+        self._idle.stop()
         if runner is not None:
             if self._live is not None:
                 await self._live.stop()

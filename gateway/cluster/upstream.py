@@ -1,7 +1,6 @@
 """Connections to brokers, for clients and for Weir itself. Only Weir's own connections use `upstream.sasl`."""
 
 import asyncio
-import errno
 import socket
 import ssl
 from collections import Counter
@@ -11,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from gateway import clock
+from gateway import clock, open_files
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.deadlines import Deadlines
 from gateway.cluster.login import Login
@@ -36,9 +35,6 @@ FAILED_SECONDS = 30.0
 
 RESOLVED_SECONDS = 10.0
 """The time for which new connections use the IP address that a broker's name had."""
-
-_OWN_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Errors of this machine, which say nothing of the broker."""
 
 
 def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
@@ -186,7 +182,7 @@ class Upstream:
         try:
             transport, below = attempt(self.poller, resolved[0], protocol, self.context, address[0])
         except OSError as error:
-            if error.errno not in _OWN_ERRORS:
+            if error.errno not in open_files.OWN_ERRORS:
                 del self._resolved[address]
             return None
         if transport.connecting:
@@ -207,9 +203,10 @@ class Upstream:
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol], seconds: float) -> asyncio.Transport:
         """Connect within `seconds`. Raises OSError, which names the cause."""
         try:
+            open_files.require_below(open_files.first_beyond_brokers())
             transport = await self._deadlines.keep(connect(address, protocol, self.context), seconds)
         except OSError as error:  # a TimeoutError is one
-            if error.errno not in _OWN_ERRORS:
+            if error.errno not in open_files.OWN_ERRORS:
                 self._failed[address] = clock.monotonic()
                 self._resolved.pop(address, None)
             raise OSError(problem_of(error, round(seconds, 1))) from error

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from gateway import open_files
 from gateway.proxy.poller import PEER_CLOSED, READ, WRITE, PolledSocket, Poller
 from gateway.proxy.wire import Data
 
@@ -383,6 +384,8 @@ def dial(poller: Poller, address: tuple[str, int], protocol: asyncio.BaseProtoco
     # Python's own class around `SocketType` would cost as much again.
     connection = socket.SocketType(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
+        if connection.fileno() >= open_files.first_beyond_brokers():
+            raise open_files.too_many()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = SocketTransport(poller, connection, protocol)
         transport.connect(address)

@@ -12,6 +12,7 @@ import aiohttp
 
 from gateway import clock, service_manager
 from gateway.background import Backoff
+from gateway.open_files import OWN_ERRORS
 
 LOOK_SECONDS = 1.0
 LOOK_WHILE_NOT_READY_SECONDS = 0.1
@@ -31,6 +32,11 @@ _log = logging.getLogger("weir.workers")
 
 class WorkerUnreachableError(Exception):
     """A worker's admin server does not answer, or not with the page."""
+
+    @property
+    def is_own(self) -> bool:
+        """True if the supervisor could not ask: it has no file descriptor or memory left."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno in OWN_ERRORS
 
 
 class WorkerPlace:
@@ -154,7 +160,9 @@ class WorkerPlace:
         while True:
             try:
                 status, body = await self._ask("/readyz")
-            except WorkerUnreachableError:
+            except WorkerUnreachableError as error:
+                if error.is_own:
+                    answered = clock.monotonic()  # the worker may be well
                 seconds = (HUNG_SECONDS if self.has_answered else START_SECONDS) + self._drain_seconds
                 if clock.monotonic() - answered > seconds:
                     _log.error("worker %d has not answered for %g s and is killed", self.number, seconds)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 import gateway
-from gateway import service_manager
+from gateway import open_files, service_manager
 from gateway.admin.http import AdminBindError
 from gateway.admin.rows import CurrentPlaces
 from gateway.background import BackgroundTasks
@@ -51,6 +51,7 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
 
     `options` are further options of `weir serve`, passed on to the workers.
     """
+    open_files.raise_limit()
     with ExitStack() as stack:
         try:
             directory = stack.enter_context(PrivateDirectory())

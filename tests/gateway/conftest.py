@@ -1,10 +1,13 @@
 """The engine, counters and view of a gateway, with a constant clock."""
 
+import os
+import resource
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from gateway import clock
+from gateway import clock, open_files
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig
@@ -32,6 +35,47 @@ WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250Z
 
 def scraped(view: AdminView) -> Scrape:
     return Scrape.of(view, at_once(view.engine.rows(view.monotonic())), at_once(view.reports()))
+
+
+@pytest.fixture
+def limit_files() -> Iterator[Callable[[int], None]]:
+    """A function that sets the limit of open files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limit(files: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, before[1]))
+        open_files.first_beyond_clients.cache_clear()
+        open_files.first_beyond_brokers.cache_clear()
+
+    yield limit
+    limit(before[0])
+
+
+@pytest.fixture
+def take_files() -> Iterator[Callable[[int], Callable[[], None]]]:
+    """A function that takes all file descriptors below a number, and returns another that gives them back."""
+    held: list[int] = []
+
+    def give_back() -> None:
+        while held:
+            os.close(held.pop())
+
+    def take(first: int) -> Callable[[], None]:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+        while held[-1] < first - 1:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        return give_back
+
+    yield take
+    give_back()
+
+
+@pytest.fixture
+def next_file() -> int:
+    """The lowest file descriptor that is free."""
+    probe = os.open(os.devnull, os.O_RDONLY)
+    os.close(probe)
+    return probe
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ costs only one `accept` until the quotas have admitted it.
 import asyncio
 import errno
 import logging
-import resource
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -15,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol, cast
 
+from gateway import open_files
 from gateway.cluster.brokers import Address
 from gateway.proxy.listeners.accept_queue import AcceptQueue
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
@@ -94,6 +94,8 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._first_reserved = open_files.first_beyond_clients()
+        self._full = False  # the last connection took a file that Weir needs itself
 
     def start(self) -> None:
         if self._bound.fileno() >= 0:
@@ -152,6 +154,8 @@ class Acceptor:
             self._admit(*self._introduced.popleft())
             return True
         try:
+            if self._full:
+                open_files.require_below(self._first_reserved)
             connection, address = self._queue.take()
         except (BlockingIOError, InterruptedError):
             return False
@@ -170,6 +174,7 @@ class Acceptor:
             )
             self._pause_for(RETRY_SECONDS)
             return False
+        self._full = connection.fileno() >= self._first_reserved
         connection.setblocking(False)
         peer: Address = address[:2]
         if self._headers is None:
@@ -258,9 +263,9 @@ class Acceptor:
 
 def _remedy(number: int | None) -> str:
     if number == errno.EMFILE:
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return (
-            f"a client needs two open files, and the limit is {limit}: raise the service's LimitNOFILE or the shell's ulimit -n"
+            f"a client needs two open files, and the limit is {open_files.limit()}: raise the service's LimitNOFILE or the"
+            " shell's ulimit -n"
         )
     if number == errno.ENFILE:
         return "the machine has reached its limit of open files: raise fs.file-max"

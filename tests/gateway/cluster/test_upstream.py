@@ -1,8 +1,6 @@
 """The broker for a client's first connection."""
 
 import asyncio
-import os
-import resource
 import socket
 from collections import Counter
 from contextlib import ExitStack, closing
@@ -191,18 +189,25 @@ async def test_address_that_failed_is_tried_at_once_later(listening, poller):
         await protocol.lost
 
 
-async def test_lack_of_descriptors_is_no_failure_of_the_broker(listening, poller):
+async def test_lack_of_descriptors_is_no_failure_of_the_broker(listening, poller, limit_files, next_file):
     upstream = upstream_of(listening, poller=poller)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-    try:
-        assert not await at_once(upstream)
-        with pytest.raises(OSError, match="Too many open files"):
-            await upstream.dial_anyone(asyncio.Protocol)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limit_files(next_file)
+    assert not await at_once(upstream)
+    with pytest.raises(OSError, match="Too many open files"):
+        await upstream.dial_anyone(asyncio.Protocol)
+    limit_files(1_024)
+    assert await at_once(upstream)
+
+
+@pytest.mark.parametrize("left", [1, 32])
+async def test_last_files_connect_no_client_to_its_broker(listening, poller, limit_files, take_files, left):
+    upstream = upstream_of(listening, poller=poller)
+    limit_files(1_024)
+    give_back = take_files(1_024 - left)
+    assert not await at_once(upstream)
+    with pytest.raises(OSError, match="the last 64 are Weir's own"):
+        await upstream.dial_anyone(asyncio.Protocol)
+    give_back()
     assert await at_once(upstream)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -79,3 +80,18 @@ async def test_page_of_an_error_is_no_answer(tmp_path: Path) -> None:
     async with await asyncio.start_unix_server(respond, tmp_path / "socket"):
         with pytest.raises(WorkerUnreachableError, match="worker 3 answers 404 to /api/facts"):
             await WorkerPlace(3, (), tmp_path / "socket", lambda: 1).ask("/api/facts")
+
+
+async def test_supervisor_without_files_does_not_blame_worker(
+    tmp_path: Path, limit_files: Callable[[int], None], next_file: int
+) -> None:
+    limit_files(next_file)  # the event loop already has the files that it needs
+    with pytest.raises(WorkerUnreachableError) as raised:
+        await WorkerPlace(0, (), tmp_path / "socket", lambda: 1).ask("/readyz")
+    assert raised.value.is_own
+
+
+async def test_silent_worker_is_to_blame(tmp_path: Path) -> None:
+    with pytest.raises(WorkerUnreachableError) as raised:
+        await WorkerPlace(0, (), tmp_path / "none", lambda: 1).ask("/readyz")
+    assert not raised.value.is_own

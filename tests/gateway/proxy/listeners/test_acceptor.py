@@ -110,6 +110,25 @@ async def test_acceptor_retries_without_file_descriptors(monkeypatch, caplog, bo
     assert caplog.records[-1].reason.startswith("accept "), "by which the log thins it out"
 
 
+async def test_clients_leave_the_last_files_to_weir(monkeypatch, caplog, house, limit_files, take_files):
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    limit_files(256)
+    here = house()
+    waits = asyncio.Event()
+    caplog.handler.addFilter(lambda record: waits.set() or True)
+    early = await here.connect()
+    give_back = take_files(256 - 64)
+    assert await ask(early) == b"hello"
+    first, second = [await here.connect() for _ in range(2)]
+    assert await ask(first) == b"hello", "it has the first file beyond, and shows that"
+    asking = asyncio.create_task(ask(second))
+    await waits.wait()
+    assert "no connection can be accepted for 0.01 s: Too many open files: the last 64 are Weir's own" in caplog.text
+    assert not asking.done()
+    give_back()
+    assert await asking == b"hello"
+
+
 async def test_address_at_connection_limit_is_refused(house):
     here = house(max_per_ip=1)
     left = here.left()
