@@ -203,6 +203,8 @@ class Gateway:
             await in_slices(self._parts.engine.tick_in_steps(now))
             self._parts.sessions.close_idle(now)
             self._parts.upstream.tick(now)
+            for listener in self._listeners:
+                listener.tick()
             for feature in self._features:
                 await in_slices(feature.tick(now))
 

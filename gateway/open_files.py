@@ -61,3 +61,18 @@ def too_many() -> OSError:
 
 def _reserve() -> int:
     return min(_RESERVED, limit() // 4)
+
+
+def remedy(error: OSError) -> str:
+    """The operator's remedy for one of `OWN_ERRORS`."""
+    match error.errno:
+        case errno.EMFILE:
+            return (
+                f"a client needs two open files, and the limit is {limit()}: raise the service's LimitNOFILE or the shell's"
+                " ulimit -n"
+            )
+        case errno.ENFILE:
+            return "the machine has reached its limit of open files: raise fs.file-max"
+        case errno.ENOBUFS | errno.ENOMEM:
+            return "the kernel is out of memory: give the machine more memory or fewer clients"
+    return "check the kernel's log; restart Weir if the error persists"

@@ -169,7 +169,7 @@ class Acceptor:
                 self._listener,
                 RETRY_SECONDS,
                 error.strerror,
-                _remedy(error.errno),
+                open_files.remedy(error),
                 extra={"reason": f"accept {self._listener}"},
             )
             self._pause_for(RETRY_SECONDS)
@@ -259,16 +259,3 @@ class Acceptor:
                 raise
             # The client has disconnected.
             _log.debug("a connection ended before its session started: %s", error, extra={"peer": slot.ip})
-
-
-def _remedy(number: int | None) -> str:
-    if number == errno.EMFILE:
-        return (
-            f"a client needs two open files, and the limit is {open_files.limit()}: raise the service's LimitNOFILE or the"
-            " shell's ulimit -n"
-        )
-    if number == errno.ENFILE:
-        return "the machine has reached its limit of open files: raise fs.file-max"
-    if number in (errno.ENOBUFS, errno.ENOMEM):
-        return "the kernel is out of memory: give the machine more memory or fewer clients"
-    return "check the kernel's log; restart Weir if the error persists"

@@ -1,5 +1,6 @@
 """A listener's ports: the bootstrap port and the ports of the brokers."""
 
+import errno
 import logging
 import socket
 import ssl
@@ -9,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
+from gateway import open_files
 from gateway.binding import why_not
 from gateway.cluster.brokers import Address
 from gateway.cluster.upstream import Upstream
@@ -28,6 +30,9 @@ from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.entity import BOOTSTRAP
 from protocol.bodies.addresses import Translate
+
+_OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL})
+"""Errors for which another port may do."""
 
 _log = logging.getLogger("weir.cluster")
 
@@ -74,6 +79,7 @@ class Listener:
         self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
         self._context.authentication_gate = None if sasl.required is False else self._gate
         self._ports: dict[int, int] = {}
+        self._unbound: set[int] = set()  # brokers whose port could not be bound, though it may be free
         self.unusable: str | None = None  # the reason why clients of this listener reach no broker
         self._acceptors: list[Acceptor] = []
         self._closed = False
@@ -151,9 +157,16 @@ class Listener:
         if self._handshakes is not None:
             self._handshakes.close()
 
+    def tick(self) -> None:
+        """Try again to bind ports for brokers that lack one. Called once a second."""
+        if self._config.broker_ports is not None:
+            for node_id in sorted(self._unbound):
+                self._open_broker_port(self._config.broker_ports, node_id)
+
     def _open_broker_port(self, broker_ports: PortRange, node_id: int) -> None:
         if self._closed:
             return
+        self._unbound.discard(node_id)
         ports = broker_ports.ports
         taken = set(self._ports.values())
         # First port plus node id, so that a broker keeps its port over restarts. If that port is taken, the next free one.
@@ -166,6 +179,9 @@ class Listener:
                     continue
                 bound = _bind(self._config.host, port, reuse_port=self._claims is not None)
             except OSError as error:
+                if error.errno not in _OF_THE_PORT:
+                    self._put_off(node_id, port, error)
+                    return
                 _log.warning(
                     "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next port of broker_ports",
                     self._config.name, port, node_id, error.strerror, extra={"broker": node_id},
@@ -188,6 +204,18 @@ class Listener:
             self.unusable = (
                 f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound: widen broker_ports"
             )
+
+    def _put_off(self, node_id: int, port: int, error: OSError) -> None:
+        """Bind the broker's port later, and not another one: a broker keeps its port over restarts and on all gateways."""
+        self._unbound.add(node_id)
+        if not self._ports:
+            self.unusable = f"listener {self._config.name}: port {port} can't be bound: {error.strerror}"
+        _log.warning(
+            "listener %s: port %d for broker %d can't be bound, so clients can't reach the broker: %s; Weir tries again each"
+            " second — %s",
+            self._config.name, port, node_id, error.strerror, open_files.remedy(error),
+            extra={"broker": node_id, "reason": f"broker_port {self._config.name}"},
+        )  # fmt: skip
 
     def _warn_of_collision(self, broker_ports: PortRange, node_id: int, port: int) -> None:
         """Warn if the broker's own port belongs to another broker, so that this broker gets a different port."""

@@ -128,6 +128,27 @@ async def test_broker_ids_that_share_a_port_warn_with_remedy(
     assert "widen broker_ports to 4 ports or more" in caplog.text
 
 
+async def test_broker_gets_its_port_once_a_file_is_free(
+    worker: Callable[[], Listener],
+    first: int,
+    limit_files: Callable[[int], None],
+    next_file: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = worker()
+    limit_files(next_file)
+    assert one.translate(1, "10.0.0.1", 9092) is None
+    one.tick()
+    assert one.translate(1, "10.0.0.1", 9092) is None
+    assert one.unusable is not None
+    assert "can't be bound: Too many open files" in one.unusable
+    assert "LimitNOFILE" in caplog.text
+    limit_files(1_024)
+    one.tick()
+    assert advertised(one, 1) == first + 1
+    assert one.unusable is None
+
+
 @pytest.mark.parametrize("tls", [", tls: {cert: server.pem, key: server.key}"])
 async def test_close_ends_handshakes_in_progress(worker: Callable[[], Listener], first: int, tmp_path: Path) -> None:
     Authority(tmp_path).issue("server", LOOPBACK)
