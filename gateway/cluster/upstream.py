@@ -14,6 +14,7 @@ from gateway import clock, open_files
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.deadlines import Deadlines
 from gateway.cluster.login import Login
+from gateway.cluster.unanswered import Unanswered
 from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
 from gateway.proxy.sessions import Attempt
@@ -124,6 +125,8 @@ class Upstream:
         self._attempts: dict[Attempt, _UnderWay] = {}
         self._resolved: dict[Address, tuple[Address, float]] = {}  # IP addresses, and how long they hold
         self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
+        self._unanswered = Unanswered(ANYONE_SECONDS)
+        self._silent: set[Address] = set()  # took a client's request and did not answer, until they answer one
         if config.tls is not None:
             tls = config.tls.resolved(directory)
             self.live = LiveContext("upstream.tls", tls.files, lambda: client_context(tls), reloads)
@@ -146,7 +149,8 @@ class Upstream:
     async def dial_anyone(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Connect a protocol to the first broker that can be reached. Raises OSError, which names the cause for each address.
 
-        An address that failed is tried last, so that a silent server delays one client and not every client.
+        An address that failed is tried last, so that a silent server delays one client and not every client. One that takes
+        requests and does not answer counts as failed again as soon as a client tries it.
         """
         addresses = self.brokers.anyone()
         if self._failed:
@@ -155,10 +159,16 @@ class Upstream:
         began = clock.monotonic()
         for number, address in enumerate(addresses, 1):
             left = CONNECT_SECONDS - (clock.monotonic() - began)
+            self._note_try(address)
             try:
-                return await self._connect(address, protocol, left if number == len(addresses) else min(ANYONE_SECONDS, left))
+                transport = await self._connect(
+                    address, protocol, left if number == len(addresses) else min(ANYONE_SECONDS, left)
+                )
             except OSError as error:
                 failures.append(f"{address[0]}:{address[1]}: {error}")
+            else:
+                self._unanswered.watch(transport, address, clock.monotonic())
+                return transport
         raise OSError("; ".join(failures))
 
     def dial_broker_at_once(self, node_id: int, protocol: asyncio.Protocol) -> Attempt | None:
@@ -166,15 +176,30 @@ class Upstream:
         return self._attempt(self.brokers.address(node_id), protocol, CONNECT_SECONDS)
 
     def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> Attempt | None:
-        """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`."""
+        """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`.
+
+        If all have failed, those that only did not answer take turns.
+        """
         addresses = self.brokers.anyone()
-        for address in addresses:
-            if address not in self._failed:
-                return self._attempt(address, protocol, CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS)
-        return None
+        address = next((each for each in addresses if each not in self._failed), None)
+        if address is None:
+            silent = [each for each in addresses if each in self._silent]
+            if not silent:
+                return None
+            address = min(silent, key=self._failed.__getitem__)
+        made = self._attempt(address, protocol, CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS)
+        if made is not None:
+            self._note_try(address)
+            self._unanswered.watch(cast("asyncio.Transport", made), address, clock.monotonic())
+        return made
+
+    def _note_try(self, address: Address) -> None:
+        """Let no other client try an address that did not answer, until this one has an answer."""
+        if address in self._silent:
+            self._failed[address] = clock.monotonic()
 
     def _attempt(self, address: Address, protocol: asyncio.Protocol, seconds: float) -> Attempt | None:
-        if self.poller is None or address in self._failed:
+        if self.poller is None or (address in self._failed and address not in self._silent):
             return None
         resolved = self._resolved.get(address) or self._literal(address)
         if resolved is None:
@@ -213,7 +238,8 @@ class Upstream:
         except (ValueError, OverflowError, TypeError) as error:  # an invalid host or port
             raise OSError(f"{address[0]!r}:{address[1]} is not an address: {error}") from error
         self._made.append(transport)
-        self._failed.pop(address, None)
+        if address not in self._silent:
+            self._failed.pop(address, None)
         peer = transport.get_extra_info("peername")
         if peer is not None:
             self._resolved[address] = (peer[0], peer[1]), clock.monotonic() + RESOLVED_SECONDS
@@ -226,6 +252,13 @@ class Upstream:
         """
         self._resolved = {address: known for address, known in self._resolved.items() if known[1] > now}
         self._failed = {address: since for address, since in self._failed.items() if since + FAILED_SECONDS > now}
+        for address, answered in self._unanswered.judge(now):
+            if not answered:
+                self._silent.add(address)
+                self._failed[address] = now
+            elif address in self._silent:
+                self._silent.discard(address)
+                self._failed.pop(address, None)
         for transport, under_way in list(self._attempts.items()):
             if transport.connecting and not under_way.is_late(now):
                 continue

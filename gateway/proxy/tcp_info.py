@@ -15,7 +15,8 @@ _UNACKED: Final = 8 + 4 * 4
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _BYTES_ACKED: Final = 8 + 24 * 4 + 2 * 8
 _BYTES_RECEIVED: Final = _BYTES_ACKED + 8
-_INFO_BYTES: Final = _BYTES_RECEIVED + 8
+_DATA_SEGMENTS_OUT: Final = _BYTES_RECEIVED + 8 + 5 * 4
+_INFO_BYTES: Final = _DATA_SEGMENTS_OUT + 4
 
 
 def unread_bytes(fd: int) -> int:
@@ -41,6 +42,14 @@ def transferred_bytes(connection: socket.socket) -> tuple[int, int]:
     """The bytes that the peer has sent, and those that it has acknowledged, since the connection began. TLS counts as well."""
     info = _read(connection)
     return _number(info, _BYTES_RECEIVED, 8), _number(info, _BYTES_ACKED, 8)
+
+
+def has_answered(connection: socket.socket) -> bool | None:
+    """True if the peer has sent anything; False if it was sent data and has not. None if it was sent none, or if unknown."""
+    info = _read(connection)
+    if _number(info, _BYTES_RECEIVED, 8):
+        return True
+    return False if _number(info, _DATA_SEGMENTS_OUT, 4) else None
 
 
 def _read(connection: socket.socket) -> bytes:

@@ -1,6 +1,7 @@
 """The broker for a client's first connection."""
 
 import asyncio
+import itertools
 import socket
 from collections import Counter
 from contextlib import ExitStack, closing
@@ -104,14 +105,18 @@ async def test_port_without_tls_is_not_reported_as_silent():
 
 
 class Made(asyncio.Protocol):
-    """Notes its transport, and the error that it ends with."""
+    """Notes its transport, the first bytes that come, and the error that it ends with."""
 
     def __init__(self):
         self.transport = None
+        self.received = asyncio.Event()
         self.lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport):
         self.transport = transport
+
+    def data_received(self, data):
+        self.received.set()
 
     def connection_lost(self, exc):
         self.lost.set_result(exc)
@@ -220,6 +225,97 @@ async def test_silent_address_is_given_up_by_a_tick(silent, poller):
     upstream.tick(clock.monotonic() + module.ANYONE_SECONDS)
     assert isinstance(await protocol.lost, TimeoutError)
     assert (protocol.transport, await at_once(upstream)) == (None, False)
+
+
+@pytest.fixture
+async def stopped(stack):
+    """A server that takes connections and does not answer: the kernel accepts for a process that is stopped."""
+    return stack.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
+
+
+async def sent(upstream, *, by_task=False):
+    """Return the transport of a client that has sent its first bytes."""
+    protocol = Made()
+    transport = await upstream.dial_anyone(lambda: protocol) if by_task else upstream.dial_anyone_at_once(protocol)
+    transport.write(b"request")
+    return transport
+
+
+def port_of(transport):
+    return transport.get_extra_info("socket").getpeername()[1]
+
+
+@pytest.mark.parametrize("by_task", [False, True])
+async def test_stopped_broker_is_tried_last(stopped, listening, poller, by_task):
+    port = stopped.getsockname()[1]
+    upstream = upstream_of(port, listening, poller=poller)
+    first = await sent(upstream, by_task=by_task)
+    assert port_of(first) == port
+    upstream.tick(clock.monotonic() + module.ANYONE_SECONDS)
+    second = await sent(upstream, by_task=by_task)
+    assert port_of(second) == listening
+    for each in (first, second):
+        each.abort()
+
+
+async def test_one_client_at_a_time_tries_a_stopped_broker(stopped, listening, poller):
+    port = stopped.getsockname()[1]
+    upstream = upstream_of(port, listening, poller=poller)
+    first = await sent(upstream)
+    later = clock.monotonic() + module.ANYONE_SECONDS
+    upstream.tick(later)
+    upstream.tick(later + module.FAILED_SECONDS)
+    tries = [await sent(upstream) for _ in range(3)]
+    assert [port_of(each) for each in tries] == [port, listening, listening]
+    for each in (first, *tries):
+        each.abort()
+
+
+async def test_broker_that_answers_again_is_tried_first(stopped, listening, poller):
+    port = stopped.getsockname()[1]
+    upstream = upstream_of(port, listening, poller=poller)
+    first = await sent(upstream)
+    later = clock.monotonic() + module.ANYONE_SECONDS
+    upstream.tick(later)
+    upstream.tick(later + module.FAILED_SECONDS)
+    trial = await sent(upstream)
+    connections = [stopped.accept()[0] for _ in range(2)]
+    for connection in connections:
+        connection.sendall(b"answer")
+        connection.close()
+    protocol = trial.get_protocol()
+    await protocol.received.wait()
+    upstream.tick(later + 2 * module.FAILED_SECONDS - 1)
+    again = [await sent(upstream) for _ in range(2)]
+    assert [port_of(each) for each in again] == [port, port]
+    for each in (first, trial, *again):
+        each.abort()
+
+
+async def test_client_that_sends_nothing_accuses_no_broker(stopped, listening, poller):
+    port = stopped.getsockname()[1]
+    upstream = upstream_of(port, listening, poller=poller)
+    idle = upstream.dial_anyone_at_once(Made())
+    upstream.tick(clock.monotonic() + module.ANYONE_SECONDS)
+    second = await sent(upstream)
+    assert port_of(second) == port
+    for each in (idle, second):
+        each.abort()
+
+
+async def test_brokers_that_are_all_silent_take_turns(stopped, listening, poller, monkeypatch):
+    times = itertools.count(clock.monotonic(), module.ANYONE_SECONDS)
+    monkeypatch.setattr(clock, "monotonic", lambda: next(times))
+    ports = [stopped.getsockname()[1], listening]
+    upstream = upstream_of(*ports, poller=poller)
+    made = []
+    for _ in ports:
+        made.append(await sent(upstream))
+        upstream.tick(clock.monotonic())
+    made += [await sent(upstream) for _ in range(4)]
+    assert [port_of(each) for each in made[2:]] == 2 * ports
+    for each in made:
+        each.abort()
 
 
 @pytest.mark.parametrize(("others", "seconds"), [(0, module.CONNECT_SECONDS), (1, module.ANYONE_SECONDS)])
