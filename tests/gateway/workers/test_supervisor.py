@@ -55,7 +55,7 @@ def connections(weir: Weir) -> list[float]:
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it ends between the open and the read
         return False
 
 
