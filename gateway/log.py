@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 from gateway import clock
+from gateway.log_writer import LogWriter
+
+_STDERR = 2
 
 LogFormat = Literal["json", "text"]
 
@@ -158,8 +161,8 @@ def _log_unraisable(raised: "sys.UnraisableHookArgs") -> None:
 def configure_logging(
     log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None, worker: int | None = None
 ) -> None:
-    """Send all logs of the process to `stream` (stderr) only. `worker` is the number in each record."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Send all logs of the process to `stream` (stderr, in a thread) only. `worker` is the number in each record."""
+    handler = LogWriter(_STDERR) if stream is None else logging.StreamHandler(stream)
     handler.addFilter(OncePerPeer())
     if worker is not None:
         handler.addFilter(OfWorker(worker))
