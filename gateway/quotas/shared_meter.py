@@ -16,9 +16,6 @@ from gateway.quotas.entity import Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.meter import Meter, PastUse, carry_over
 
-MAX_PEER_DEBT_SECONDS: Final = 10.0
-"""The longest debt that peers leave in an `exact` meter. A smaller one forgets a part of large requests."""
-
 LONGEST_TURN_SECONDS: Final = 15.0
 """The longest wait for a turn, besides the debt. Some clients give up a connection after 30 s."""
 
@@ -46,8 +43,7 @@ class SharedMeter(Meter):
     follow it. Among many peers, a client in debt also waits for a turn. It lies within the time in which the quota pays for one
     request of each peer. The first `turn` differs from gateway to gateway, and each charge moves it on.
 
-    `exact` is for a token bucket whose burst is about an interval. Debts by peers may be larger than the burst then, and the
-    newest use counts for the share.
+    `exact` is for a token bucket whose burst is about an interval: the newest use counts for the share.
     """
 
     __slots__ = ("_extra", "_horizon", "_inner", "_longest_turn", "_older", "_presumed", "_turn", "_wait", "exact")
@@ -86,21 +82,18 @@ class SharedMeter(Meter):
     def charge_others(self, amount: float, now: float, *, no_debt: bool = False) -> None:
         """Record the use of a peer (negative: the peer took it back).
 
-        The debt is at most the capacity, since Kafka's window forgets older use; with `exact` at most
-        `MAX_PEER_DEBT_SECONDS`.
-        With `no_debt` no debt is left.
+        Peers may leave the same debt as own use: requests may be worth more than the burst. In Kafka's window, which forgets
+        older use, an amount counts up to the capacity. With `no_debt` no debt is left.
         """
         if amount > 0:
             if not no_debt:
                 amount -= self._replace(amount)
             left = self._inner.tokens(now)
-            room = self._inner.capacity if left is None else left + (0.0 if no_debt else self._most_debt)
-            amount = min(amount, max(room, 0.0))
+            if left is None:
+                amount = min(amount, self._inner.capacity)
+            elif no_debt:
+                amount = min(amount, max(left, 0.0))
         self._inner.charge(amount, now)
-
-    @property
-    def _most_debt(self) -> float:
-        return self._limit * MAX_PEER_DEBT_SECONDS if self.exact else self._inner.capacity
 
     def _replace(self, amount: float) -> float:
         """Take up to `amount` units out of the presumed ones, the oldest first. They stay charged. Returns their number."""

@@ -4,9 +4,9 @@ import pytest
 
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, MAX_PEER_DEBT_SECONDS, SharedMeter
+from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
-from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
 LIMIT = 100.0
 
@@ -62,7 +62,7 @@ def test_held_presumption_is_returned_with_the_truth() -> None:
     assert (shared.tokens(0.0), shared.presumed) == (700.0, 0.0)
 
 
-@pytest.mark.parametrize(("no_debt", "left"), [(False, -1_000.0), (True, 0.0)])
+@pytest.mark.parametrize(("no_debt", "left"), [(False, -LIMIT * MAX_DEBT_SECONDS), (True, 0.0)])
 def test_debt_by_peers_is_bounded(no_debt: bool, left: float) -> None:
     shared = meter()
     shared.charge_others(1_000_000, 0.0, no_debt=no_debt)
@@ -71,11 +71,17 @@ def test_debt_by_peers_is_bounded(no_debt: bool, left: float) -> None:
     assert shared.tokens(0.0) == left
 
 
+def test_debt_by_peers_above_the_burst_is_kept() -> None:
+    shared = meter()
+    shared.charge_others(20_000, 0.0)
+    assert shared.tokens(0.0) == -19_000.0
+
+
 def test_peer_charge_does_not_forgive_own_debt() -> None:
     shared = meter()
     shared.charge(5_000, 0.0)
     shared.charge_others(10, 0.0)
-    assert shared.tokens(0.0) == -4_000.0
+    assert shared.tokens(0.0) == -4_010.0
 
 
 def test_fetch_allowance_is_the_share() -> None:
@@ -202,14 +208,6 @@ def test_old_use_of_a_peer_replaces_no_presumption() -> None:
     shared.charge(20, 0.0)
     shared.charge_others(30, 0.0, no_debt=True)
     assert (shared.tokens(0.0), shared.presumed) == (30.0, 20.0)
-
-
-def test_peers_leave_long_debts_in_an_exact_meter() -> None:
-    shared = exact_meter(share=1.0)
-    shared.charge_others(500, 0.0)
-    assert shared.tokens(0.0) == -400.0
-    shared.charge_others(1_000_000, 0.0)
-    assert shared.tokens(0.0) == -LIMIT * MAX_PEER_DEBT_SECONDS
 
 
 def test_gateway_has_its_part_of_the_balance() -> None:

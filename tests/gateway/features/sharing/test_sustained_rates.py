@@ -1,0 +1,47 @@
+"""The rate that the clients of several gateways get for good, in parts of their quota."""
+
+import pytest
+
+from gateway.features.sharing.member import Member
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
+from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
+
+INTERVAL = 0.2
+QUOTA = 100_000.0
+MIB = 1 << 20
+
+
+def alice(quota: float) -> QuotaSettings:
+    return QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": quota}),))
+
+
+def tree(quota: float) -> QuotaSettings:
+    """A group with a client, below a group with the quota."""
+    limits = {"producer_byte_rate": quota}
+    groups = (Group("all", (), limits), Group("jobs", (GroupRule(user="alice"),), parent="all"))
+    return QuotaSettings(tuple(group.quota for group in groups if group.limits), groups=groups)
+
+
+def traffic(count: int, settings: QuotaSettings, size: int) -> Traffic:
+    """Gateways whose records arrive at once."""
+    engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
+    members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(engines)]
+
+    def step(now: float) -> None:
+        for record in [record for member in members for record in member.step(now)]:
+            for member in members:
+                member.receive(*record, now)
+
+    found = Traffic(engines, step, INTERVAL, size)
+    found.run([], 2)
+    return found
+
+
+@pytest.mark.parametrize("settings", [alice(QUOTA), tree(QUOTA)], ids=["entity", "tree"])
+def test_requests_worth_more_than_the_burst_keep_the_quota(settings: QuotaSettings) -> None:
+    """Four requests are worth 42 s of the quota."""
+    found = traffic(4, settings, MIB)
+    found.run([Sender("alice", gateway=number, connections=1) for number in range(4)], 400)
+    assert found.shares(QUOTA, 100, 400)["alice"] == pytest.approx(1.0, abs=0.05)
