@@ -128,6 +128,11 @@ class SharedMeter(Meter):
             self._wait = 0.0
 
     @property
+    def share(self) -> float:
+        """This gateway's part of the quota."""
+        return _WHOLE / (self._extra + _WHOLE)
+
+    @property
     def presumed(self) -> float:
         """The units that are charged on presumption."""
         return self._presumed + self._older

@@ -32,6 +32,9 @@ GATEWAY: Final = "gateway"
 
 IP: Final = "ip"
 
+PAID_CONNECTIONS: Final = 2.0
+"""See `ListenerQuota.longest`."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
@@ -108,14 +111,24 @@ class ListenerQuota:
         most = self.limits.max_connections
         return None if most is None else (self.connections + self.peers) / part_of(most, self.parts)
 
-    def record(self, now: float, longest: float, *, enforce: bool) -> float:
+    @property
+    def longest(self) -> float:
+        """The longest delay in seconds: one sample, as in Kafka.
+
+        M gateways could then accept M connections in a sample. So with peers, the delay may be the time in which this
+        gateway's part of the rate pays for `PAID_CONNECTIONS`. In a long debt, each gateway accepts at half of its part.
+        """
+        meter, seconds = as_shared(self.meter), self.window.seconds
+        return seconds if meter is None else max(seconds, PAID_CONNECTIONS / (meter.limit * meter.share))
+
+    def record(self, now: float, *, enforce: bool) -> float:
         """Count an accepted connection. Returns the seconds that the next connection has to wait."""
         if self.meter is None:
             self.open_at = now
             return 0.0
         self.accepted_total += 1
         self.recent_rate.record(1, now)
-        delay = min(self.meter.charge(1, now), longest)
+        delay = min(self.meter.charge(1, now), self.longest)
         if delay > 0.0 and not enforce:
             self.meter.forgive(now)
             return 0.0
@@ -237,8 +250,8 @@ class ConnectionQuotas:
 
         With `scope: broker`, the rate of the address is that of one `broker`.
 
-        A delay is at most one sample of the quota window, as in Kafka. A balancer's own connections and those of clients
-        without an address come without `limit_address`.
+        An address waits for at most one sample of the quota window, as in Kafka. A balancer's own connections and those of
+        clients without an address come without `limit_address`.
         """
         at_once = self._per_ip.get(ip, 0)
         if limit_address and at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
@@ -258,9 +271,7 @@ class ConnectionQuotas:
             shadow.enter(longest, now)
             self._shadows.release(shadow, now)
         quota = self.listeners[listener]
-        quota.throttle_seconds_total += max(
-            self.gateway.record(now, longest, enforce=enforce), quota.record(now, longest, enforce=enforce)
-        )
+        quota.throttle_seconds_total += max(self.gateway.record(now, enforce=enforce), quota.record(now, enforce=enforce))
         self._per_ip[ip] = at_once + 1
         quota.connections += 1
         self.gateway.connections += 1
@@ -293,7 +304,7 @@ class ConnectionQuotas:
             return
         restore_meter(quota.meter, KIND, use, self._engine, now)
         if self._engine.settings.enforce:
-            quota.open_at = now + min(quota.meter.delay(now), self._metering.window.seconds)
+            quota.open_at = now + min(quota.meter.delay(now), quota.longest)
 
     def max_per_ip(self, ip: str) -> int:
         return self._limits.max_per_ip_overrides.get(ip, self._limits.max_per_ip)
@@ -359,3 +370,4 @@ class ConnectionQuotas:
             quota.recent_rate = recent_rate
         rate = limits.connection_creation_rate
         quota.meter = None if rate is None else self._engine.meters.successor(KIND, quota.meter, rate, before, now)
+        quota.open_at = min(quota.open_at, now + (0.0 if quota.meter is None else quota.meter.delay(now)))

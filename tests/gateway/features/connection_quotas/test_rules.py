@@ -228,6 +228,16 @@ def test_changed_rate_keeps_use_and_removed_rate_admits_all():
     assert subject.wait("a", START + 1.0) == 0.0
 
 
+def test_raised_rate_shortens_the_wait():
+    subject = quotas(listener=AcceptLimits(None, 2.0))
+    open_all(subject, 24)
+    assert subject.wait("a", START) == 1.0
+    subject.apply(limits(listener=AcceptLimits(None, 100.0)), START)
+    assert subject.wait("a", START) == pytest.approx(0.04)
+    subject.apply(limits(), START)
+    assert subject.wait("a", START) == 0.0
+
+
 def test_rate_uses_configured_algorithm():
     engine = QuotaEngine(QuotaSettings(), START)
     subject = quotas(engine=engine, gateway=AcceptLimits(None, 4.0))

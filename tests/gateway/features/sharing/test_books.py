@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.shared_usage import SharedUsage
@@ -52,11 +54,19 @@ class Listeners(Peers):
 
     def take(self, number: int, seconds: float) -> int:
         """Return the number of connections that one gateway accepts within `seconds`."""
+        return self._take([self.gateways[number]], seconds)
+
+    def take_at_all(self, seconds: float) -> int:
+        """Return the number of connections that all gateways accept within `seconds`."""
+        return self._take(self.gateways, seconds)
+
+    def _take(self, gateways: Sequence[ConnectionQuotas], seconds: float) -> int:
         taken = 0
         for _ in range(round(seconds / INTERVAL)):
-            while self.gateways[number].wait("clients", self.now) == 0.0:
-                assert isinstance(self.gateways[number].accept("clients", "192.0.2.1", self.now), ConnectionSlot)
-                taken += 1
+            for gateway in gateways:
+                while gateway.wait("clients", self.now) == 0.0:
+                    assert isinstance(gateway.accept("clients", "192.0.2.1", self.now), ConnectionSlot)
+                    taken += 1
             self.run(INTERVAL)
         return taken
 
@@ -72,6 +82,23 @@ def test_gateway_rate_is_shared_by_all_gateways() -> None:
     fleet = Listeners(2, gateway=AcceptLimits(connection_creation_rate=RATE))
     fleet.take(0, 3.0)
     assert fleet.take(1, 5.0) <= 6 * RATE + 2
+
+
+@pytest.mark.parametrize("where", ["listener", "gateway"])
+def test_many_gateways_keep_a_small_rate_of_connections(where: str) -> None:
+    fleet = Listeners(8, **{where: AcceptLimits(connection_creation_rate=2)})
+    taken = [fleet.take_at_all(1.0) for _ in range(60)]
+    assert sum(taken[20:]) == pytest.approx(40 * 2, abs=8)
+
+
+def test_peers_with_long_debts_leave_a_part_of_the_rate() -> None:
+    """Peers may have had another limit until now."""
+    fleet = Listeners(2, listener=AcceptLimits(connection_creation_rate=RATE))
+    meter = fleet.gateways[0].listeners["clients"].shared_meter()
+    assert meter is not None
+    meter.charge_others(1_000 * RATE, fleet.now)
+    assert isinstance(fleet.gateways[0].accept("clients", "192.0.2.1", fleet.now), ConnectionSlot)
+    assert fleet.gateways[0].wait("clients", fleet.now) == 1.0
 
 
 def test_listeners_without_a_rate_publish_nothing() -> None:
