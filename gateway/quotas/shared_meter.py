@@ -37,7 +37,7 @@ class SharedMeter(Meter):
     """A meter of a quota that peers use as well.
 
     `share` in (0, 1] is this gateway's part; 1.0 presumes nothing. A charge of `amount` presumes at most
-    `tokens + limit * horizon - amount` units. So no client waits for longer than `horizon` because of presumed use.
+    `balance + limit * horizon - amount` units. So no client waits for longer than `horizon` because of presumed use.
 
     Reported use replaces presumed use at once. If both counted for an interval, the balance would swing, and all clients would
     follow it. Among many peers, a client in debt also waits for a turn. It lies within the time in which the quota pays for one
@@ -66,8 +66,8 @@ class SharedMeter(Meter):
         """Record own use, and the presumed use of the peers in the same time."""
         if self._extra > 0.0 and amount > 0:
             left = self._inner.tokens(now)
-            if left is None:  # a window has no tokens: only the amounts presumed so far reduce the room
-                left = -self._presumed - self._older
+            if left is None:
+                left = self._inner.balance(now)
             room = left + self._limit * self._horizon - amount
             presumed = min(amount * self._extra, max(room, 0.0))
             self._presumed += presumed

@@ -99,7 +99,14 @@ def test_presumption_in_a_window_is_bounded() -> None:
     shared = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.001, 0.6)
     for _ in range(100):
         shared.charge(1, 0.0)
-    assert shared.presumed <= 60.0
+    assert shared.presumed <= 1_060.0
+    assert shared.balance(0.0) >= -0.6 * LIMIT - 100.0
+
+
+def test_free_room_of_a_window_is_presumed_to_be_used() -> None:
+    shared = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.25, 0.6)
+    shared.charge(100, 0.0)
+    assert (shared.presumed, shared.balance(0.0)) == (300.0, 600.0)
 
 
 def test_zero_share_is_refused() -> None:

@@ -13,8 +13,8 @@ QUOTA = 100_000.0
 MIB = 1 << 20
 
 
-def alice(quota: float) -> QuotaSettings:
-    return QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": quota}),))
+def alice(quota: float, algorithm: str = "token_bucket") -> QuotaSettings:
+    return QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": quota}),), algorithm=algorithm)
 
 
 def tree(quota: float) -> QuotaSettings:
@@ -45,3 +45,9 @@ def test_requests_worth_more_than_the_burst_keep_the_quota(settings: QuotaSettin
     found = traffic(4, settings, MIB)
     found.run([Sender("alice", gateway=number, connections=1) for number in range(4)], 400)
     assert found.shares(QUOTA, 100, 400)["alice"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_gateways_use_a_window_that_becomes_free_once() -> None:
+    found = traffic(10, alice(10 * QUOTA, "window"), MIB // 16)
+    found.run([Sender("alice", gateway=number, connections=1) for number in range(10)], 150)
+    assert found.shares(10 * QUOTA, 40, 150)["alice"] == pytest.approx(1.0, abs=0.05)
