@@ -12,7 +12,9 @@ from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 USER: Final = "user"
 
 LONGEST_WAIT_SECONDS: Final = 10.0
-"""A connection that would wait longer for its user's rate is closed. Clients give up after 30 s (request.timeout.ms)."""
+"""A connection that would wait longer for its user's rate is closed. Clients give up after 30 s (request.timeout.ms).
+
+In Kafka's window, no connection waits: its delay is no turn, and use leaves the window whether or not clients wait."""
 
 MAX_REFUSED: Final = 1_000
 """The maximum number of refused connections of users that stay open for a moment. Further ones are closed at once."""
@@ -72,7 +74,7 @@ class UserConnections:
         if bucket is not None:
             self._engine.release(bucket, now)
             delay, enforced = bucket.charge(1, now)
-            if enforced and delay > LONGEST_WAIT_SECONDS:
+            if enforced and (bucket.takes_back or delay > LONGEST_WAIT_SECONDS):
                 bucket.record(-1, now)
                 self.refused += 1
                 return UserVerdict("creation_rate_per_user", self._hold())

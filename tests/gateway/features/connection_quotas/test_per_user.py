@@ -118,9 +118,8 @@ def test_unenforced_limits_refuse_nobody():
     assert row.throttled_total == 191  # the burst is ten connections
 
 
-@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_connection_over_rate_waits_for_its_turn(algorithm):
-    gateway = Gateway(("alice", RATE, 2), algorithm=algorithm)
+def test_connection_over_rate_waits_for_its_turn():
+    gateway = Gateway(("alice", RATE, 2))
     gateway.admitted(20)  # the burst
     delays = [gateway.log_in()[1].delay for _ in range(4)]
     assert delays == pytest.approx([0.5, 1.0, 1.5, 2.0])
@@ -135,6 +134,19 @@ def test_connection_with_a_long_wait_is_refused_and_not_charged():
         assert (verdict.refusal, verdict.delay) == ("creation_rate_per_user", 1.0)
     _, later = gateway.log_in(now=START + 1.0)
     assert (later.refusal, later.delay) == ("", pytest.approx(LONGEST_WAIT_SECONDS))
+
+
+def test_connection_over_the_rate_of_a_window_is_refused():
+    gateway = Gateway(("alice", RATE, 2), algorithm="window")
+    gateway.admitted(20)
+    assert [gateway.log_in()[1].refusal for _ in range(4)] == ["creation_rate_per_user"] * 4
+    gateway.admitted(20, now=START + 11.0)
+
+
+def test_users_get_at_most_the_rate_of_a_window():
+    gateway = Gateway(("alice", RATE, 5), algorithm="window")
+    served = [now for now in range(330) for _ in range(50) if not gateway.log_in(now=START + now)[1].refused]
+    assert len(served) <= 330 * 5
 
 
 def test_users_get_exactly_the_rate():
