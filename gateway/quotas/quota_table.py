@@ -111,6 +111,8 @@ class QuotaTable:
                 if old.get(key) != new.get(key):
                     self._put(key, short, new.get(key))
                     found.setdefault(key, set()).add(short)
+            if short is not entity and not any(short in limits for limits in self._limits.values()):
+                self._exact.pop(short, None)
         return found
 
     def _short(self, entity: ClientQuotaEntity) -> ClientQuotaEntity:

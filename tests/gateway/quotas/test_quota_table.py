@@ -243,3 +243,13 @@ def test_next_table_names_every_changed_entity(kind, file, other):
             if entity not in change.of(key):
                 limits = [table._first(key, [(entity, entity.tags)]) for table in (before, change.after)]
                 assert limits[0] == limits[1]
+
+
+def test_removed_quotas_leave_no_long_name():
+    in_file, by_api = ClientQuotaEntity("f" * 300), ClientQuotaEntity("a" * 300)
+    before = table(in_file)
+    both, _ = before.altered({in_file: {KEY: 5.0}, by_api: {KEY: 5.0}})
+    assert set(both.entities()) == {in_file, by_api}
+    after, _ = both.altered({})
+    assert set(after.entities()) == {in_file}
+    assert set(after._exact.values()) == {in_file}
