@@ -10,11 +10,15 @@ turn as well. The turns are spread over the time that the peers' requests take.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from gateway.quotas.entity import Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.meter import Meter, PastUse, carry_over
+
+ROLLOUT_SECONDS: Final = 300.0
+"""The time for which peers may have another limit, after this one has changed."""
 
 LONGEST_TURN_SECONDS: Final = 15.0
 """The longest wait for a turn, besides the debt. Some clients give up a connection after 30 s."""
@@ -46,13 +50,16 @@ class SharedMeter(Meter):
     `exact` is for a token bucket whose burst is about an interval: the newest use counts for the share.
     """
 
-    __slots__ = ("_extra", "_horizon", "_inner", "_longest_turn", "_older", "_presumed", "_turn", "_wait", "exact")
+    __slots__ = (
+        "_changed_at", "_extra", "_horizon", "_inner", "_longest_turn", "_older", "_presumed", "_turn", "_wait", "exact",
+    )  # fmt: skip
 
     def __init__(
         self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0, turn: float = 0.0, *, exact: bool = False
     ) -> None:
         super().__init__(limit)
         self._inner = inner
+        self._changed_at = -inf  # the limit
         self.exact = exact
         self._turn = turn
         self._longest_turn = _longest_turn(horizon, used=False)
@@ -83,7 +90,8 @@ class SharedMeter(Meter):
         """Record the use of a peer (negative: the peer took it back).
 
         Peers may leave the same debt as own use: requests may be worth more than the burst. In Kafka's window, which forgets
-        older use, an amount counts up to the capacity. With `no_debt` no debt is left.
+        older use, an amount counts up to the capacity. For `ROLLOUT_SECONDS` after a change of the limit, the debt is at most
+        the capacity: peers with a higher limit would leave a debt that lasts. With `no_debt` no debt is left.
         """
         if amount > 0:
             if not no_debt:
@@ -93,6 +101,8 @@ class SharedMeter(Meter):
                 amount = min(amount, self._inner.capacity)
             elif no_debt:
                 amount = min(amount, max(left, 0.0))
+            elif now - self._changed_at < ROLLOUT_SECONDS and not self.exact:  # rights in a tree change all the time
+                amount = min(amount, max(left + self._inner.capacity, 0.0))
         self._inner.charge(amount, now)
 
     def _replace(self, amount: float) -> float:
@@ -179,7 +189,8 @@ class SharedMeter(Meter):
 
     def set_limit(self, limit: float, now: float) -> None:
         self._inner.set_limit(limit, now)
-        self._limit = limit
+        if limit != self._limit:
+            self._limit, self._changed_at = limit, now
 
     def set_window(self, inner: Meter, now: float) -> None:
         """Continue with `inner`, a new meter of another window. Use, debts and presumed amounts are kept."""

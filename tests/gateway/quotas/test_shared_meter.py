@@ -4,7 +4,7 @@ import pytest
 
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, SharedMeter
+from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, ROLLOUT_SECONDS, SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
@@ -73,6 +73,25 @@ def test_debt_by_peers_is_bounded(no_debt: bool, left: float) -> None:
 
 def test_debt_by_peers_above_the_burst_is_kept() -> None:
     shared = meter()
+    shared.charge_others(20_000, 0.0)
+    assert shared.tokens(0.0) == -19_000.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"), [(0.0, -1_000.0), (ROLLOUT_SECONDS - 0.1, -1_000.0), (ROLLOUT_SECONDS, -19_000.0)]
+)
+def test_debt_by_peers_is_short_while_a_new_limit_rolls_out(seconds: float, left: float) -> None:
+    """Peers with the old limit use more than the new one pays for, and rightly."""
+    shared = meter()
+    shared.set_limit(10 * LIMIT, 0.0)
+    shared.set_limit(LIMIT, 0.0)
+    shared.charge_others(20_000, seconds)
+    assert shared.tokens(seconds) == left
+
+
+def test_limit_that_stays_rolls_nothing_out() -> None:
+    shared = meter()
+    shared.set_limit(LIMIT, 0.0)
     shared.charge_others(20_000, 0.0)
     assert shared.tokens(0.0) == -19_000.0
 
