@@ -205,7 +205,9 @@ class Client:
         self._turn = min(self._turn, when)
 
     def leave(self, now: float) -> None:
-        """Give all buckets back, as the connection is gone."""
+        """Give all buckets back, as the connection is gone. Its turn in a queue is left for the client's next connection."""
+        if self._queued is not None:
+            self._queued[0].first_requests.keep(self._turn, now)
         self.leave_queue()
         self._give_back(now)
 
@@ -217,7 +219,7 @@ class Client:
     def _leave_bucket(self) -> None:
         if self._queued is not None:
             bucket, amount = self._queued
-            bucket.leave_queue(amount)
+            bucket.first_requests.leave(amount)
             self._queued = None
 
     def _give_back(self, now: float) -> None:

@@ -5,8 +5,9 @@ from math import inf
 from typing import Final
 
 from gateway.quotas.entity import Resolution
+from gateway.quotas.first_requests import FirstRequests
 from gateway.quotas.kinds import QuotaKind
-from gateway.quotas.line import LONGEST_TURN_SECONDS, LOOK_SECONDS, Consumer, Line
+from gateway.quotas.line import LOOK_SECONDS, Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.shared_meter import SharedMeter, as_shared
@@ -33,10 +34,10 @@ class Bucket:
 
     __slots__ = (
         "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
-        "early_seconds_max", "early_seconds_total", "early_total", "episode", "kind", "labelled", "last_used",
+        "early_seconds_max", "early_seconds_total", "early_total", "episode", "first_requests", "kind", "labelled", "last_used",
         "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
         "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before",
-        "throttle_seconds_total", "throttled_total", "totals", "unenforced_total", "waiting",
+        "throttle_seconds_total", "throttled_total", "totals", "unenforced_total",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +57,7 @@ class Bucket:
         self.shared_total = 0  # see UsageAccount
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered
         self.latency_seconds_total = 0.0  # of these answers
-        self.waiting = 0  # units of requests that wait unforwarded, see `enter_queue`
+        self.first_requests = FirstRequests()
         self.reserved = 0  # partitions of operations without an outcome; they are not charged
         self.member_turn = now  # when the next request of a member may pass in spite of a debt
         self.line = Line(now)
@@ -99,23 +100,19 @@ class Bucket:
         """The verdict on a connection's first request, which waits unforwarded while this bucket is in debt; and its turn.
 
         Without the wait, a client would pay a debt off by reconnecting. `amount`, of the whole request, counts as waiting until
-        `leave_queue`, so requests are forwarded one after the other. The caller asks again with the answer as `turn`.
+        `FirstRequests.leave`, so requests pass one after the other. The caller asks again with the answer as `turn`.
         """
         meter = self.meter
         debt = 0.0 if meter is None else meter.delay(now)
         if meter is None or debt < LEAST_DELAY:
             return 0.0, False, turn
         if turn == inf:
-            turn = now + debt + min(self.waiting / meter.limit, LONGEST_TURN_SECONDS)
+            turn = self.first_requests.turn(debt, meter.limit, now)
         # The next look is at the end of the debt: the requests before may be gone, or smaller than they claim.
         delay, enforced = self._verdict(meter, min(turn - now, max(debt, LOOK_SECONDS)), now)
         if enforced:
-            self.waiting += amount
+            self.first_requests.waiting += amount
         return delay, enforced, turn
-
-    def leave_queue(self, amount: int) -> None:
-        """A request that waited is forwarded, or its connection is gone."""
-        self.waiting -= amount
 
     def enter(self, longest: float, now: float) -> QuotaVerdict:
         """Count one connection, unless the connection goes over the quota. The delay is at most `longest` seconds.

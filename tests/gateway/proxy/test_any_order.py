@@ -244,7 +244,7 @@ def assert_charged_once(session):
     assert charged == sent + session.sent_by_others
     for bucket in engine.buckets():
         bucket.line.reserved(session.t.now)
-        assert (bucket.waiting, bucket.line.promised) == (0, 0)
+        assert (bucket.first_requests.waiting, bucket.line.promised) == (0, 0)
 
 
 @settings_of_hypothesis(max_examples=EXAMPLES, deadline=None, derandomize=True)  # the same examples wherever it runs

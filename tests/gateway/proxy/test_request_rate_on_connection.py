@@ -147,11 +147,11 @@ def test_removed_rate_ends_the_wait_for_its_bucket():
     bucket.charge(40, START)
     t = Transcript(engine=engine)
     t.client_sends(m.metadata(0))
-    assert (t.paused, bucket.waiting) == (True, 1)
+    assert (t.paused, bucket.first_requests.waiting) == (True, 1)
     t.configure(QuotaSettings())
     t.passes(0.001)
     t.broker_got(m.metadata(0))
-    assert (t.paused, bucket.waiting) == (False, 0)
+    assert (t.paused, bucket.first_requests.waiting) == (False, 0)
 
 
 def test_client_without_a_rate_has_no_bucket():

@@ -8,6 +8,7 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.first_requests import MAX_KEPT_TURNS
 from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as mutations_messages
@@ -146,6 +147,74 @@ def test_waiting_connection_that_closes_leaves_no_trace():
     assert debt(engine) == pytest.approx(3_000)
 
 
+def left_after(t, seconds):
+    """The client gives the connection up."""
+    t.passes(seconds)
+    t.broker_got()
+    t.core.close(t.now)
+
+
+def new_connection(engine, now):
+    t = Transcript(engine=engine)
+    t.passes(now - START)
+    t.client_sends(m.produce(1, size=100))
+    return t
+
+
+def owe(engine, seconds, now):
+    """Keep the bucket in debt, as other connections of the client do."""
+    only_bucket(engine).record(round(seconds * LIMIT), now)
+
+
+def test_client_that_gives_up_gets_its_turn_later():
+    engine = indebted(40.0)
+    left_after(new_connection(engine, START), 30.0)
+    owe(engine, 60.0, START + 30.0)
+    t = new_connection(engine, START + 30.0)
+    t.passes(9.9)
+    t.broker_got()
+    t.passes(0.1)
+    t.broker_got(m.produce(1, size=100))
+
+
+def test_turn_that_is_given_up_again_stays():
+    engine = indebted(70.0)
+    for now in (START, START + 30.0):
+        owe(engine, 30.0, now)
+        left_after(new_connection(engine, now), 30.0)
+    t = new_connection(engine, START + 60.0)
+    t.passes(40.0)
+    t.broker_got(m.produce(1, size=100))
+
+
+def test_turn_of_closed_connection_lets_one_request_pass():
+    engine = indebted(40.0)
+    left_after(new_connection(engine, START), 30.0)
+    owe(engine, 100.0, START + 30.0)
+    first, second = (new_connection(engine, START + 41.0) for _ in range(2))
+    first.broker_got(m.produce(1, size=100))
+    second.broker_got()
+
+
+def test_forwarded_request_leaves_no_turn():
+    engine = indebted(40.0)
+    t = new_connection(engine, START)
+    t.passes(40.0)
+    t.broker_got(m.produce(1, size=100))
+    t.core.close(t.now)
+    owe(engine, 100.0, t.now)
+    new_connection(engine, t.now).broker_got()
+
+
+def test_closed_connections_let_few_requests_pass():
+    engine = indebted(40.0)
+    for _ in range(MAX_KEPT_TURNS + 20):
+        left_after(new_connection(engine, START), 0.0)
+    owe(engine, 1_000.0, START)
+    connections = [new_connection(engine, START + 60.0) for _ in range(MAX_KEPT_TURNS + 20)]
+    assert sum(len(t.broker_inbox) > 0 for t in connections) == MAX_KEPT_TURNS
+
+
 def only_bucket(engine):
     (bucket,) = (bucket for bucket in engine.buckets() if bucket.kind.name == "produce")
     return bucket
@@ -158,10 +227,10 @@ def test_refused_request_leaves_the_queue():
     t.client_sends(m.produce(1, size=2_000))
     gate.delay, gate.paused = 5.0, True
     engine.recall()
-    assert only_bucket(engine).waiting == 2_000
+    assert only_bucket(engine).first_requests.waiting == 2_000
     t.passes(3.0)
     assert gate.refused_total == 1
-    assert only_bucket(engine).waiting == 0
+    assert only_bucket(engine).first_requests.waiting == 0
 
 
 def test_request_that_became_free_leaves_the_queue():
@@ -173,7 +242,7 @@ def test_request_that_became_free_leaves_the_queue():
     t.broker_got()
     t.passes(3.0)
     t.broker_got(m.produce(1, size=2_000, topics=("own",)))
-    assert only_bucket(engine).waiting == 0
+    assert only_bucket(engine).first_requests.waiting == 0
 
 
 @pytest.mark.parametrize("acks", [-1, 0])

@@ -45,7 +45,7 @@ def test_new_bucket_has_used_nothing():
     assert (*counters, row.early_seconds_total, row.early_seconds_max) == (0, 0, 0, 0.0, 0, 0.0, 0.0)
     new = bucket()
     assert (new.shared_total, new.answered_total, new.latency_seconds_total, new.active_seconds) == (0, 0, 0.0, 0)
-    assert (new.labelled, new.waiting, new.last_used, new.member_turn) == (False, 0, START, START)
+    assert (new.labelled, new.first_requests.waiting, new.last_used, new.member_turn) == (False, 0, START, START)
     assert new.others_total == 0
 
 
@@ -114,12 +114,12 @@ def test_first_requests_wait_one_after_the_other():
     b.record(11_000, START)
     assert b.enter_queue(700, inf, START) == (1.0, True, START + 1.0)
     assert b.enter_queue(300, inf, START) == (1.0, True, START + 1.7)
-    assert b.waiting == 1_000
-    b.leave_queue(700)
+    assert b.first_requests.waiting == 1_000
+    b.first_requests.leave(700)
     b.record(700, START + 1.0)
-    b.leave_queue(300)
+    b.first_requests.leave(300)
     assert b.enter_queue(300, START + 1.7, START + 1.0) == (pytest.approx(0.7), True, START + 1.7)
-    b.leave_queue(300)
+    b.first_requests.leave(300)
     assert b.enter_queue(300, START + 1.7, START + 1.7) == (0.0, False, START + 1.7)
 
 
@@ -141,7 +141,7 @@ def test_turn_comes_in_spite_of_later_debts():
     b = bucket()
     b.record(11_000, START)
     _, _, turn = b.enter_queue(300, inf, START)
-    b.leave_queue(300)
+    b.first_requests.leave(300)
     b.record(50_000, START + 0.5)
     assert b.enter_queue(300, turn, START + 1.0)[:2] == (0.0, False)
 
@@ -150,7 +150,7 @@ def test_first_requests_wait_for_no_unenforced_debt():
     b = bucket(enforce=False)
     b.meter.charge(11_000, START)
     assert b.enter_queue(700, inf, START) == (1.0, False, START + 1.0)
-    assert b.waiting == 0
+    assert b.first_requests.waiting == 0
 
 
 def test_connection_over_the_rate_uses_nothing():

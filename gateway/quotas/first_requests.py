@@ -1,0 +1,49 @@
+"""The first requests of connections, which wait unforwarded while a bucket is in debt (`Bucket.enter_queue`).
+
+A client whose request timeout is shorter than the debt gives each connection up before its turn. If it waited anew on the next
+one, it would never get an answer. So later connections take the turns of closed ones. Reconnecting gains nothing: each turn has
+been waited for, and lets one request pass.
+"""
+
+from bisect import insort
+from typing import Final
+
+from gateway.quotas.line import LONGEST_TURN_SECONDS
+
+MAX_KEPT_TURNS: Final = 100
+"""Per bucket. A client that leaves many connections keeps no more turns than it could have with so many open connections."""
+
+KEPT_SECONDS: Final = 60.0
+"""A kept turn lasts for so long after its time. Clients reconnect within seconds."""
+
+
+class FirstRequests:
+    """The requests that wait for one bucket. All times are in monotonic seconds."""
+
+    __slots__ = ("_kept", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0  # units of the requests
+        self._kept: list[float] | None = None  # in order
+
+    def turn(self, debt: float, limit: float, now: float) -> float:
+        """The latest end of a new request's wait. `debt` is in seconds, `limit` in units per second."""
+        turn = now + debt + min(self.waiting / limit, LONGEST_TURN_SECONDS)
+        kept = self._unexpired(now)
+        return kept.pop(0) if kept and kept[0] < turn else turn
+
+    def leave(self, amount: int) -> None:
+        """A request of `amount` units that waited is forwarded, or its connection is gone."""
+        self.waiting -= amount
+
+    def keep(self, turn: float, now: float) -> None:
+        """Keep the turn of a connection that is gone. Beyond `MAX_KEPT_TURNS`, the latest turn is forgotten."""
+        kept = self._kept = self._unexpired(now)
+        insort(kept, turn)
+        del kept[MAX_KEPT_TURNS:]
+
+    def _unexpired(self, now: float) -> list[float]:
+        kept = self._kept or []
+        while kept and kept[0] < now - KEPT_SECONDS:
+            del kept[0]
+        return kept
