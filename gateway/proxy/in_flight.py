@@ -53,12 +53,14 @@ InFlight = deque[Entry]
 class ChargedFetch(Special):
     """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
 
-    A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`).
+    A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`). With
+    `muted`, the request has muted its client already, so its answer does not.
     """
 
-    __slots__ = ("requested", "reserved")
+    __slots__ = ("muted", "requested", "reserved")
 
-    def __init__(self) -> None:
+    def __init__(self, *, muted: bool = False) -> None:
+        self.muted = muted
         self.requested = 0
         self.reserved: tuple[tuple[Bucket, int, int], ...] = ()
         """A bucket, the bytes that are set aside in it, and the generation of its line."""

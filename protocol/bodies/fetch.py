@@ -18,8 +18,9 @@ FLEXIBLE_SINCE: Final = 12
 _TOPIC_ID_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
 
+_SHARE_RECORDS_SINCE: Final = 1
 _SHARE_RENEW_SINCE: Final = 2
-_SHARE_RECORDS_BYTES: Final = 9  # of ShareFetch v2+: the maximum of records, the batch size, the acquire mode
+_SHARE_BATCH_BYTES: Final = 5  # of ShareFetch v2+: the batch size, the acquire mode
 
 _THREE_INTS: Final = Struct(">iii")
 _TWO_INTS: Final = Struct(">ii")
@@ -35,14 +36,15 @@ class FetchHead:
     """The fixed fields of a Fetch request. Offsets are absolute in the decoded buffer; times are ms, sizes bytes.
 
     Up to v2, `max_bytes_offset` is -1 and `max_bytes` is 2**31 - 1 (no limit). Up to v6, `session_id` is 0 and
-    `session_epoch` -1: the values of a request without a session. A ShareFetch that `renews` acquisition locks gets no records
-    (KIP-1222).
+    `session_epoch` -1: the values of a request without a session. Only a ShareFetch (v1+) has a `max_records_offset`, and one
+    that `renews` acquisition locks gets no records (KIP-1222).
     """
 
     __slots__ = (
         "has_topics",
         "max_bytes",
         "max_bytes_offset",
+        "max_records_offset",
         "max_wait",
         "max_wait_offset",
         "min_bytes",
@@ -64,6 +66,7 @@ class FetchHead:
         session_epoch: int,
         *,
         has_topics: bool,
+        max_records_offset: int = -1,
         renews: bool = False,
     ) -> None:
         self.max_wait_offset = max_wait_offset
@@ -75,6 +78,7 @@ class FetchHead:
         self.session_id = session_id
         self.session_epoch = session_epoch
         self.has_topics = has_topics
+        self.max_records_offset = max_records_offset
         self.renews = renews
 
 
@@ -108,11 +112,14 @@ def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int, versio
     epoch = reader.int32()
     at = reader.pos
     max_wait, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
+    records = reader.skip(INT32.size) if version >= _SHARE_RECORDS_SINCE else -1
     renews = False
     if version >= _SHARE_RENEW_SINCE:
-        reader.skip(_SHARE_RECORDS_BYTES)
+        reader.skip(_SHARE_BATCH_BYTES)
         renews = reader.byte() != 0
-    return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, 0, epoch, has_topics=True, renews=renews)
+    return FetchHead(
+        at, at + 4, at + 8, max_wait, min_bytes, max_bytes, 0, epoch, has_topics=True, max_records_offset=records, renews=renews
+    )
 
 
 def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead:
@@ -226,4 +233,14 @@ def with_limits(data: bytes, head: FetchHead, *, max_wait: int, min_bytes: int, 
     INT32.pack_into(changed, head.min_bytes_offset, min_bytes)
     if head.max_bytes_offset >= 0:
         INT32.pack_into(changed, head.max_bytes_offset, max_bytes)
+    return bytes(changed)
+
+
+def without_records(data: bytes, head: FetchHead) -> bytes:
+    """A copy of `data` in which the ShareFetch request with this head, of v1 or later, acquires no records and waits for none.
+
+    The broker takes its acknowledgements and moves the session's epoch on (`SharePartition.acquire`).
+    """
+    changed = bytearray(with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1))
+    INT32.pack_into(changed, head.max_records_offset, 0)
     return bytes(changed)

@@ -93,6 +93,10 @@ class FetchHandler:
         special.release()
         self._requested -= special.requested
         buckets = entry.buckets
+        if special.muted:
+            for bucket in buckets:
+                bucket.record(size, now)
+            return True
         consumers = self.places(buckets)
         limited = is_limited(buckets)
         if api_key != _FETCH:
@@ -159,7 +163,8 @@ class FetchHandler:
 class ShareFetchHandler:
     """Handles the ShareFetch requests of one connection (KIP-932).
 
-    They carry acknowledgements, so they can't be answered empty as a Fetch can: they wait unforwarded.
+    They carry acknowledgements, so they can't be answered empty as a Fetch can. Nor may these wait for a debt, as the locks of
+    acquired records expire after 15 s or more. So the broker gets them in a request for no records.
     """
 
     __slots__ = ("_client", "_fetch", "_throttle")
@@ -170,7 +175,7 @@ class ShareFetchHandler:
         self._fetch = fetch_handler
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Wait for the ShareFetch before it, or while the bucket is in debt.
+        """Wait for the ShareFetch before it. While the bucket is in debt, acquire no records, or wait to begin a session.
 
         The end of a session never waits. Nor does a renewal of acquisition locks, which would expire meanwhile.
         """
@@ -184,8 +189,13 @@ class ShareFetchHandler:
             if self._fetch.share_pending is not None and is_enforced(buckets):
                 self._fetch.answer_awaited = True
                 return DEFER
-            if _over_quota(buckets, consumers, self._throttle, request, now, answered=False):
-                return DEFER
+            acknowledges = head.session_epoch > 0 and head.max_records_offset >= 0
+            if _over_quota(buckets, consumers, self._throttle, request, now, answered=acknowledges):
+                if not acknowledges:
+                    return DEFER
+                request.entry.special = ChargedFetch(muted=True)
+                request.entry.buckets = buckets
+                return Replace(fetch.without_records(request.data, head)[request.pos : request.end])
         request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
         allowance = _allowance(buckets, 0, now, first=consumers[0].unknown)

@@ -1,5 +1,7 @@
 """Fetch under a quota, as a transcript: admitted, capped, charged by its response, or answered empty."""
 
+from uuid import UUID
+
 import pytest
 
 from gateway.proxy.states import MUTED
@@ -576,9 +578,10 @@ def test_share_fetch_that_ends_its_session_never_waits():
     t.broker_got(share_fetch(epoch=-1))
 
 
-def renewal(correlation_id=2, *, renews=True):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": 4, "max_bytes": 0, "max_records": 0, "topics": []}
-    return codec.encode_request(ApiKey.SHARE_FETCH, 2, values | {"is_renew_ack": renews}, correlation_id, "etl")
+def renewal(correlation_id=2, *, renews=True, max_bytes=0):
+    values = {"group_id": "g", "member_id": "m", "share_session_epoch": 4, "max_records": 0, "topics": []}
+    values |= {"max_bytes": max_bytes, "is_renew_ack": renews}
+    return codec.encode_request(ApiKey.SHARE_FETCH, 2, values, correlation_id, "etl")
 
 
 @pytest.mark.parametrize("by", [None, 1])
@@ -588,11 +591,52 @@ def test_renewal_of_acquisition_locks_never_waits(by):
     t.broker_got(renewal(), renewal(3))
 
 
-def test_share_fetch_of_no_bytes_without_renewal_waits():
-    """A broker answers it with a whole batch."""
+def acknowledging(correlation_id=2, *, version=1, **changed):
+    batch = {"first_offset": 3, "last_offset": 9, "acknowledge_types": [1]}
+    partition = {"partition_index": 0, "acknowledgement_batches": [batch]}
+    topic = {"topic_id": UUID(int=7), "partitions": [partition]}
+    values = {"group_id": "g", "member_id": "m", "share_session_epoch": 4, "max_wait_ms": 500, "topics": [topic]}
+    values |= {"min_bytes": 1, "max_bytes": 5_000, "max_records": 700, "batch_size": 700}
+    return codec.encode_request(ApiKey.SHARE_FETCH, version, values | changed, correlation_id, "etl")
+
+
+NO_RECORDS = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1, "max_records": 0}
+
+
+@pytest.mark.parametrize("by", [None, 1])
+@pytest.mark.parametrize("version", [1, 2])
+def test_acknowledgements_do_not_wait_for_debt(version, by):
+    t = over_quota()
+    t.client_sends(acknowledging(version=version), by=by)
+    t.broker_got(acknowledging(version=version, **NO_RECORDS))
+    assert t.paused
+
+
+def test_answer_to_acknowledgements_is_charged_and_mutes_once():
+    t = over_quota()
+    t.client_sends(acknowledging())
+    t.broker_answers(shared(0))
+    t.client_got(shared(500))
+    row = t.row("fetch")
+    assert (row.amount_total, row.throttled_total) == (BURST + 500 + len(shared(0)) - 5, 1 + 1)
+
+
+def test_share_fetch_gets_records_after_the_mute():
+    t = over_quota()
+    t.client_sends(acknowledging(2))
+    t.broker_answers(shared(0))
+    t.passes(0.52)
+    t.broker_inbox.clear()
+    t.client_sends(acknowledging(3))
+    t.broker_got(acknowledging(3, max_bytes=50))
+
+
+def test_share_fetch_of_no_bytes_without_renewal_is_over_quota():
+    """A broker may answer it with a whole batch."""
     t = over_quota()
     t.client_sends(renewal(renews=False))
-    t.broker_got()
+    t.broker_got(renewal(renews=False, max_bytes=1))
+    assert t.paused
 
 
 def test_answer_to_renewal_lets_no_further_share_fetch_pass():
