@@ -39,7 +39,8 @@ class Outcome:
     """The meaning of the broker's answer.
 
     After success, `user` is the connection's user, and `named` is True if the mechanism contains the name. `claims` are those
-    of its bearer token. After a failure, `reason` is one of a few words.
+    of its bearer token. `first` is False if an unreadable token before may have been the last one of the same login. After a
+    failure, `reason` is one of a few words.
     """
 
     step: Step
@@ -48,6 +49,7 @@ class Outcome:
     named: bool = False
     reason: str = ""
     claims: Claims = NO_CLAIMS
+    first: bool = True
 
 
 class Authentication:
@@ -57,7 +59,7 @@ class Authentication:
     authenticates again (KIP-368).
     """
 
-    __slots__ = ("_claim", "_reader", "_state", "_user", "_version", "mechanism")
+    __slots__ = ("_accepted", "_claim", "_reader", "_state", "_user", "_version", "mechanism")
 
     def __init__(self, user: str, principal_claim: str = "sub") -> None:
         self._user = user
@@ -65,6 +67,7 @@ class Authentication:
         self._state = SaslState.UNAUTHENTICATED
         self._reader: Mechanism = Unreadable()
         self._version = 0
+        self._accepted = False  # the broker may have accepted the client since its last SaslHandshake
         self.mechanism = ""
 
     @property
@@ -92,6 +95,7 @@ class Authentication:
             )
         self._reader = Unreadable() if reader is None else reader(self._claim)
         self._version = version
+        self._accepted = False
         # A client can invent names of mechanisms, so unknown names do not become metric labels.
         self.mechanism = mechanism if reader is not None or mechanism in ("GSSAPI", "EXTERNAL") else "other"
 
@@ -122,7 +126,9 @@ class Authentication:
         if verdict is MechanismVerdict.CHALLENGED:
             return Outcome(Step.GOES_ON, self.mechanism)
         self._user = name or self._user
-        return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None, claims=self._reader.claims)
+        first, self._accepted = not self._accepted, True
+        claims = self._reader.claims
+        return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None, claims=claims, first=first)
 
     def _refused(self, error_code: int) -> Outcome:
         self._fire(SaslEvent.REFUSE)

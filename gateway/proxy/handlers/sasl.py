@@ -104,7 +104,8 @@ class SaslObserver:
         elif outcome.step is Step.SUCCEEDED:
             if self._close_unnamed and not outcome.named:
                 self._end(connection, outcome.mechanism, "unnamed")
-            self._counters.authentications[outcome.mechanism] += 1
+            if outcome.first:
+                self._counters.authentications[outcome.mechanism] += 1
             connection.client.identify(outcome.user, now, outcome.claims)
             connection.admit_user(int(ApiKey.SASL_AUTHENTICATE), now)
             if not outcome.named:

@@ -285,10 +285,21 @@ def test_refused_reauthentication_changes_nothing():
 # Unknown users.
 
 
+KERBEROS = [(b"\x60\x82", b"\x60"), (b"", b"\x05\x04\xff"), (b"\x05\x04\x00", b"")]
+
+
+def test_login_of_several_unreadable_tokens_counts_once():
+    t = transcript()
+    log_in(t, "GSSAPI", rounds=KERBEROS)
+    assert t.counters.authentications == {"GSSAPI": 1}
+    log_in(t, "GSSAPI", rounds=KERBEROS)
+    assert t.counters.authentications == {"GSSAPI": 2}
+
+
 @pytest.mark.parametrize(
     ("mechanism", "rounds"),
     [
-        ("GSSAPI", [(b"\x60\x82", b"\x60"), (b"", b"\x05\x04\xff"), (b"\x05\x04\x00", b"")]),
+        ("GSSAPI", KERBEROS),
         ("SCRAM-SHA-256", [(b"n,,n=dG9rZW4,r=1,tokenauth=true", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2E=", b"v=c2ln")]),
         ("OAUTHBEARER", [(b"n,,\1auth=Bearer opaque\1\1", b"")]),
     ],
