@@ -81,10 +81,15 @@ class ChargedFetch(Special):
 
 
 class ThrottledFetch(Special):
-    """A Fetch over the quota in a fetch session. The broker gets it with minimal limits, so that the session's epoch moves on,
-    and the client gets an empty answer."""
+    """A Fetch over the quota in a fetch session. The broker gets it with minimal limits, so that the session's epoch moves on.
 
-    __slots__ = ()
+    The client gets no records: an empty answer in place of one with records. `buckets` are charged for an answer without.
+    """
+
+    __slots__ = ("buckets",)
+
+    def __init__(self, buckets: tuple[Bucket, ...]) -> None:
+        self.buckets = buckets
 
 
 TakeAnswer = Callable[[bytes, float], None]

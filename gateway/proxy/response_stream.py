@@ -27,7 +27,7 @@ from gateway.proxy.response_bodies import (
 )
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
-from protocol.bodies import fetch, node_endpoints, produce
+from protocol.bodies import node_endpoints, produce
 from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
@@ -244,7 +244,7 @@ class ResponseStream:
                 pieces, chunk, start, pos, after, now,
                 lambda frame, then: self._patched(handler.response(self._translated(frame, entry), then), entry, then),
             )  # fmt: skip
-        if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
+        if isinstance(special, ThrottledFetch) and self._fetch.empties(special, chunk, pos, after, entry, now):
             return self._empty(pieces, chunk, start, pos, after, entry, now)
         if isinstance(special, ChargedFetch):
             to_be_sent = self._fetch.charge(special, chunk, pos, after, entry, now)

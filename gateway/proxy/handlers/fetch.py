@@ -69,7 +69,7 @@ class FetchHandler:
                 return DEFER
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
-            request.entry.special = ThrottledFetch()
+            request.entry.special = ThrottledFetch(buckets)
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
@@ -87,9 +87,7 @@ class FetchHandler:
     def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
         """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). False if the client is not to get it."""
         api_key, version = entry.api_key, entry.version
-        size = after - pos - LENGTH_BYTES
-        if version >= APIS[api_key].flexible_since:
-            size -= 1
+        size = _size(pos, after, entry)
         special.release()
         self._requested -= special.requested
         buckets = entry.buckets
@@ -144,6 +142,21 @@ class FetchHandler:
         for consumer in self.consumers:
             consumer.expected = expected
             consumer.batch_bytes = batch_bytes or consumer.batch_bytes
+
+    def empties(self, special: ThrottledFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
+        """True for an answer to a throttled Fetch that `emptied` is to replace.
+
+        The client gets errors and answers without records. A broker sends a high watermark within a session only once.
+        """
+        version = entry.version
+        if fetch.top_level_error(chunk, pos, min(after, len(chunk)), version) != 0:
+            return False
+        if after > len(chunk) or fetch.find_records(chunk, pos, after, version) >= 0:
+            return True
+        _require_session_id(chunk, pos, after, entry)
+        for bucket in special.buckets:
+            bucket.record(_size(pos, after, entry), now)
+        return False
 
     def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
         """The answer without partitions and with the same session id that replaces a throttled Fetch's."""
@@ -206,10 +219,20 @@ class ShareFetchHandler:
         return _within(allowance, request, head)
 
 
+def _size(pos: int, after: int, entry: Entry) -> int:
+    """The bytes of an answer as Kafka counts them."""
+    tagged_header = entry.version >= APIS[entry.api_key].flexible_since
+    return after - pos - LENGTH_BYTES - (1 if tagged_header else 0)
+
+
 def require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
     """Raise Incomplete if the answer's head ends behind `end`. With its head, no answer is Incomplete once it is charged."""
     if end - pos < FETCH_HEAD_BYTES:
         raise Incomplete
+    _require_session_id(chunk, pos, end, entry)
+
+
+def _require_session_id(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
     if throttle_offset(entry.api_key, entry.version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
         raise Incomplete
 

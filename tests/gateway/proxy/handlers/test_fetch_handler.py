@@ -454,6 +454,24 @@ def test_fetch_in_session_asks_one_byte_and_is_emptied(version, by):
     assert t.row("fetch").amount_total == BURST + 500
 
 
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_throttled_answer_without_records_keeps_its_partitions(version):
+    t = over_quota(version=version)
+    keys = {"version": version, "session_id": 77, "records": b""}
+    t.client_sends(m.fetch(2, version=version, session=(77, 3)))
+    t.broker_answers(m.fetched(2, **keys))
+    t.client_got(m.fetched(2, **keys, throttle_time_ms=500))
+    size = len(m.fetched(2, **keys)) - 4 - (version >= 12)
+    assert t.row("fetch").amount_total == BURST + 500 + size
+
+
+def test_throttled_answer_in_chunks_is_emptied():
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=(77, 3)))
+    t.broker_answers(m.fetched(2, session_id=77, records=b""), by=30)
+    t.client_got(m.fetched_nothing(2, session_id=77, throttle_time_ms=500))
+
+
 def test_emptied_answer_reports_longer_throttle():
     t = over_quota()
     t.client_sends(m.fetch(2, session=(5, 1)))
