@@ -4,31 +4,23 @@ A response has one coordinator up to v3, and an array from v4 (KIP-699). An unkn
 and port -1.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from protocol.bodies import addresses
 from protocol.bodies.addresses import Translate
-from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
+from protocol.cursor import INT16, INT32, Buffer, Reader
 
 COORDINATOR_NOT_AVAILABLE: Final = 15
 """Kafka's error code. Clients retry."""
+
+MAX_KEYS: Final = 20_000
+"""Per request. AdminClients ask for all groups of a call in one request. Its answer takes some 0.1 s, interpreted."""
 
 _THROTTLE_SINCE: Final = 1
 _ERROR_MESSAGE_SINCE: Final = 1
 _FLEXIBLE_SINCE: Final = 3
 _ARRAY_SINCE: Final = 4
-_NO_NODE: Final = -1
-
-
-class _Coordinator(NamedTuple):
-    """A coordinator's address at `start` to `end` in the frame, and the offset of its error code."""
-
-    node_id: int
-    host: str
-    port: int
-    start: int
-    end: int
-    error_at: int
+_NO_NODE: Final = INT32.pack(-1)
 
 
 def check_request(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> None:
@@ -38,7 +30,7 @@ def check_request(version: int, buf: Buffer, body_offset: int, seen: int, frame_
     """
     if version >= _ARRAY_SINCE:
         reader = Reader(buf, body_offset, seen, frame_end, compact=True)
-        reader.elements_left = MAX_ELEMENTS
+        reader.elements_left = MAX_KEYS
         reader.byte()  # key_type
         reader.count()
 
@@ -49,42 +41,64 @@ def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes
     A coordinator that `translate` maps to None becomes unavailable: error code 15 and no node. Raises `InvalidFrame`.
     """
     compact = version >= _FLEXIBLE_SINCE
-    pieces: list[tuple[int, int, bytes]] = []
-    for found in _scan(version, frame):
-        if not found.host:
-            continue
-        address = translate(found.node_id, found.host, found.port)
-        node_id, (host, port) = (found.node_id, address) if address else (_NO_NODE, ("", -1))
-        new = INT32.pack(node_id) + addresses.encode_string(host, compact=compact) + INT32.pack(port)
-        pieces.append((found.start, found.end, new))
-        if not address:
-            pieces.append((found.error_at, found.error_at + INT16.size, INT16.pack(COORDINATOR_NOT_AVAILABLE)))
-    return addresses.spliced(frame, sorted(pieces))
-
-
-def _scan(version: int, frame: Buffer) -> list[_Coordinator]:
-    reader = Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE))
+    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    pieces = _Pieces(frame, translate, compact=compact)
     if version >= _THROTTLE_SINCE:
         reader.skip(INT32.size)
     if version >= _ARRAY_SINCE:
-        return [_read_element(reader) for _ in range(reader.count())]
-    error_at = reader.skip(INT16.size)
-    if version >= _ERROR_MESSAGE_SINCE:
-        reader.skip_string()
-    return [_read_address(reader)._replace(error_at=error_at)]
+        for _ in range(reader.count()):
+            reader.skip_string()  # the group or transactional id
+            start = _skip_address(reader)
+            pieces.add(start, reader.pos, reader.skip(INT16.size))
+            reader.skip_string()  # error message
+            reader.skip_tags()
+    else:
+        error_at = reader.skip(INT16.size)
+        if version >= _ERROR_MESSAGE_SINCE:
+            reader.skip_string()
+        start = _skip_address(reader)
+        pieces.add(start, reader.pos, error_at)
+    return addresses.spliced(frame, pieces.found)
 
 
-def _read_element(reader: Reader) -> _Coordinator:
-    reader.skip_string()  # the group or transactional id
-    found = _read_address(reader)._replace(error_at=reader.skip(INT16.size))
-    reader.skip_string()  # error message
-    reader.skip_tags()
-    return found
+def _skip_address(reader: Reader) -> int:
+    """Skip a node id, host and port, and return the offset of the first."""
+    start = reader.skip(INT32.size)
+    reader.skip_string()
+    reader.skip(INT32.size)
+    return start
 
 
-def _read_address(reader: Reader) -> _Coordinator:
-    start = reader.pos
-    node_id = reader.int32()
-    host = reader.string()
-    port = reader.int32()
-    return _Coordinator(node_id, host or "", port, start, reader.pos, -1)
+class _Pieces:
+    """The changes of a frame, for `addresses.spliced`. Many keys share a coordinator, whose address is translated once."""
+
+    def __init__(self, frame: Buffer, translate: Translate, *, compact: bool) -> None:
+        self.found: list[tuple[int, int, bytes]] = []
+        self._frame = frame
+        self._translate = translate
+        self._compact = compact
+        self._known: dict[bytes, bytes] = {}  # old and new bytes of an address
+        self._nowhere = _NO_NODE + addresses.encode_string("", compact=compact) + _NO_NODE
+
+    def add(self, start: int, end: int, error_at: int) -> None:
+        """Translate the address at `start` to `end`, of the coordinator whose error code is at `error_at`."""
+        old = bytes(self._frame[start:end])
+        new = self._known.get(old)
+        if new is None:
+            new = self._known[old] = self._translated(old)
+        if new != old:
+            self.found.append((start, end, new))
+            if new == self._nowhere:
+                error = (error_at, error_at + INT16.size, INT16.pack(COORDINATOR_NOT_AVAILABLE))
+                self.found.insert(len(self.found) - (error_at < start), error)
+
+    def _translated(self, old: bytes) -> bytes:
+        reader = Reader(old, 0, len(old), len(old), compact=self._compact)
+        node_id, host, port = reader.int32(), reader.string(), reader.int32()
+        if not host:
+            return old
+        address = self._translate(node_id, host, port)
+        if address is None:
+            return self._nowhere
+        host, port = address
+        return INT32.pack(node_id) + addresses.encode_string(host, compact=self._compact) + INT32.pack(port)

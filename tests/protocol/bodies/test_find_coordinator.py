@@ -3,6 +3,7 @@ import pytest
 from protocol.api_keys import ApiKey
 from protocol.bodies import find_coordinator
 from protocol.errors import InvalidFrame
+from protocol.headers import parse_request_header
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, nothing, same
 from tests.protocol.golden import golden
@@ -69,3 +70,35 @@ def test_truncated_frame_is_invalid(real):
         if cut < last_address:
             with pytest.raises(InvalidFrame):
                 find_coordinator.rewrite_response(real.version, with_length(real.frame[4:cut]), gateway)
+
+
+def test_address_of_many_keys_is_translated_once():
+    asked = []
+
+    def translate(*address):
+        asked.append(address)
+        return gateway(*address)
+
+    find_coordinator.rewrite_response(6, made_up(6, KNOWN, UNKNOWN, KNOWN, KNOWN | {"port": 1}, KNOWN), translate)
+    assert asked == [(3, "kafka-3", 9095), (3, "kafka-3", 1)]
+
+
+def test_known_coordinators_stay_beside_unavailable_ones():
+    frame = made_up(6, KNOWN, KNOWN | {"node_id": 4}, UNKNOWN, KNOWN | {"node_id": 4})
+    rewritten = find_coordinator.rewrite_response(6, frame, lambda node_id, host, port: None if node_id == 4 else (host, port))
+    decoded = codec.decode_response(ApiKey.FIND_COORDINATOR, 6, rewritten)
+    assert [(each["node_id"], each["error_code"]) for each in decoded["coordinators"]] == [(3, 0), (-1, 15), (-1, 15), (-1, 15)]
+
+
+def check(version, keys):
+    values = {"key_type": 0, "coordinator_keys": [""] * keys}
+    frame = codec.encode_request(ApiKey.FIND_COORDINATOR, version, values, 1, "")
+    header = parse_request_header(frame, 4, len(frame), len(frame))
+    find_coordinator.check_request(version, frame, header.body_offset, len(frame), len(frame))
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_request_has_at_most_as_many_keys_as_an_answer_may(version):
+    check(version, find_coordinator.MAX_KEYS)
+    with pytest.raises(InvalidFrame, match="20001 elements"):
+        check(version, find_coordinator.MAX_KEYS + 1)
