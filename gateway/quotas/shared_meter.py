@@ -90,8 +90,8 @@ class SharedMeter(Meter):
         """Record the use of a peer (negative: the peer took it back).
 
         Peers may leave the same debt as own use: requests may be worth more than the burst. In Kafka's window, which forgets
-        older use, an amount counts up to the capacity. For `ROLLOUT_SECONDS` after a change of the limit, the debt is at most
-        the capacity: peers with a higher limit would leave a debt that lasts. With `no_debt` no debt is left.
+        older use, an amount counts up to the capacity. Peers with a higher limit would leave a debt that lasts. So for
+        `ROLLOUT_SECONDS` after a change of the limit, the debt is at most the capacity. With `no_debt` no debt is left.
         """
         if amount > 0:
             if not no_debt:
