@@ -66,9 +66,9 @@ class LogWriter(logging.Handler):
                 self._writing = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._lines)
-                data = "".join(f"{line}\n" for line in self._lines).encode(errors="backslashreplace")
-                self._lines.clear()
+                data = f"{self._lines.popleft()}\n".encode(errors="backslashreplace")
                 self._writing = True
+            # One write for each line: workers share a pipe, and its kernel tears no write of up to 4 KiB.
             with suppress(OSError):  # the reader has gone
                 while data:
                     data = data[os.write(self._descriptor, data) :]
