@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.proxy.handler import Connection, ResponseHandler
+from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.quotas.policy import KindTotals
 from protocol.headers import RequestHeader
 
@@ -86,11 +87,6 @@ class InspectedProduce(ResponseHandler, Protocol):
 class ProduceInspector(Protocol):
     """Looks into the Produce requests of one connection."""
 
-    @property
-    def pending(self) -> bool:
-        """True if it has to see the next requests even if topics are no longer looked at."""
-        ...
-
     def confirm(self, now: float) -> None:
         """Ask the broker to confirm the requests with acks=0, unless a request is still arriving."""
         ...
@@ -109,4 +105,4 @@ class ProducedTopics:
     __slots__ = ("make_inspector",)
 
     def __init__(self) -> None:
-        self.make_inspector: Callable[[Connection], ProduceInspector] | None = None
+        self.make_inspector: Callable[[Connection, SequenceGaps], ProduceInspector] | None = None

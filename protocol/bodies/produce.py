@@ -133,27 +133,6 @@ def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: i
     return read_topic(reader, version) if reader.count() == 1 else b""
 
 
-def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
-    """The partitions of a whole Produce request of at most `MAX_PRODUCE_ELEMENTS`. Raises `InvalidFrame`."""
-    end = len(frame)
-    reader = Reader(frame, body_offset, end, end, compact=version >= FLEXIBLE_SINCE)
-    reader.elements_left = MAX_PRODUCE_ELEMENTS
-    if version >= TRANSACTIONAL_SINCE:
-        reader.skip_string()
-    reader.skip(_ACKS_BYTES + TIMEOUT_BYTES)
-    topics: Partitions = []
-    for _ in range(reader.count()):
-        topic = read_topic(reader, version)
-        indexes: list[int] = []
-        for _ in range(reader.count()):
-            indexes.append(reader.int32())
-            reader.skip_bytes()
-            reader.skip_tags()
-        reader.skip_tags()
-        topics.append((topic, indexes))
-    return topics
-
-
 def refuse(
     version: int, correlation_id: int, topics: Partitions, error_code: int, message: str, throttle_time_ms: int = 0
 ) -> bytes:

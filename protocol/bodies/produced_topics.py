@@ -15,6 +15,7 @@ from protocol.bodies.produce import (
     RECORD_ERRORS_SINCE,
     TIMEOUT_BYTES,
     TRANSACTIONAL_SINCE,
+    Partitions,
     failed_partition,
     further_message,
     partition_bytes,
@@ -270,6 +271,11 @@ def scan_whole(version: int, frame: Buffer, body_offset: int) -> ProduceScanner:
     if not scanner.done:
         raise InvalidFrame("overrun", "a Produce request ends inside its topics")
     return scanner
+
+
+def indexes_of(topics: Sequence[ProducedTopic]) -> Partitions:
+    """The partitions of the topics, as `refuse` takes them."""
+    return [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in topics]
 
 
 def producer_sequence(frame: Buffer, partition: ProducedPartition) -> tuple[int, int, int] | None:

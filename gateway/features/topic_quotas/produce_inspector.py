@@ -8,6 +8,7 @@ from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.features.topic_quotas.topic_meters import TopicUse
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
+from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
 from protocol.bodies import api_versions
@@ -16,8 +17,8 @@ from protocol.bodies.produced_topics import (
     PartitionSizes,
     ProducedTopic,
     ProduceScanner,
+    indexes_of,
     merged,
-    producer_sequence,
     read_results,
     scan_whole,
     without,
@@ -34,9 +35,6 @@ MAX_UNCONFIRMED: Final = 1_000
 
 QUOTA: Final = "quota"
 """The reason of Weir's own rejections. All other reasons are names of the broker's errors."""
-
-MAX_GAPS: Final = 10_000
-"""Per connection: partitions of idempotent producers of which the producer has not yet resent a rejected batch."""
 
 MESSAGE: Final = "Weir: the topic is over its share of total.bytes.in.per.sec.threshold; try again later"
 
@@ -110,33 +108,27 @@ class TopicInspection:
         self.error_code = error_code
         self.on_rejected = on_rejected
 
-    def open(self, connection: Connection) -> "TopicInspector":
-        return TopicInspector(self, connection)
+    def open(self, connection: Connection, gaps: SequenceGaps) -> "TopicInspector":
+        return TopicInspector(self, connection, gaps)
 
 
 class TopicInspector:
     """The `ProduceInspector` of one connection.
 
-    An idempotent producer may have sent more batches after a rejected batch. Weir rejects these batches too, until the producer
-    resends the first one. Otherwise a broker that does not know the producer would accept any sequence number as the first.
+    It also rejects the batches of idempotent producers that are behind a refused one (`SequenceGaps`).
 
     A broker does not answer a request with acks=0, but closes the connection if it refuses one. So an answer to a later request
     shows that the broker has appended them. Only then their bytes count. Otherwise a client could use up the quotas of topics
     that do not exist, or that it may not write to.
     """
 
-    def __init__(self, shared: TopicInspection, connection: Connection) -> None:
+    def __init__(self, shared: TopicInspection, connection: Connection, gaps: SequenceGaps) -> None:
         self.shared = shared
         self.client = connection.client
         self._connection = connection
-        self._gaps: dict[tuple[bytes, int, int], tuple[int, int]] = {}
+        self._gaps = gaps
         self._sent: dict[_Topic, int] = {}  # bytes with acks=0 since the last question
         self._asked: dict[_Topic, int] = {}  # bytes with acks=0 before the question that is in flight
-
-    @property
-    def pending(self) -> bool:
-        """True until the producer has resent all rejected batches."""
-        return bool(self._gaps)
 
     def confirm(self, now: float) -> None:
         """Ask the broker for an answer behind the requests with acks=0. One question is in flight at a time."""
@@ -195,7 +187,7 @@ class TopicInspector:
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "InspectedRequest":
         at_broker = self.shared.at_broker
         quotas = self.shared.quotas if at_broker is None else at_broker(self.client.broker)
-        whole = self.pending or (quotas.settings.enforce and quotas.over(now))
+        whole = self._gaps.pending or (quotas.settings.enforce and quotas.over(now))
         return InspectedRequest(self, quotas, header, body_offset, frame_bytes, whole)
 
     def reject(
@@ -205,36 +197,12 @@ class TopicInspector:
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
-            if quotas.own.is_own(topic.key):
-                continue
-            over = not exempt and quotas.rejects(quotas.find(topic.key, by_id=by_id), now)
+            spared = exempt or quotas.own.is_own(topic.key)
+            over = not spared and quotas.rejects(quotas.find(topic.key, by_id=by_id), now)
             for position, partition in enumerate(topic.partitions):
-                sequence = producer_sequence(frame, partition)
-                if sequence is None:
-                    rejected = over
-                else:
-                    producer_id, epoch, first = sequence
-                    rejected = self._reject_numbered((topic.key, partition.partition_index, producer_id), epoch, first, over)
-                if rejected:
+                if self._gaps.refuses(frame, topic.key, partition, refused=over):
                     cut.add((number, position))
         return cut
-
-    def _reject_numbered(self, producer: tuple[bytes, int, int], epoch: int, first: int, over: bool) -> bool:
-        gap_epoch, missing = self._gaps.get(producer, (epoch, first))
-        if gap_epoch == epoch and _is_behind(first, missing):
-            return True
-        if over:
-            if producer not in self._gaps and len(self._gaps) >= MAX_GAPS:
-                del self._gaps[next(iter(self._gaps))]
-            self._gaps[producer] = (epoch, first)
-        elif gap_epoch != epoch or first == missing:
-            self._gaps.pop(producer, None)
-        return over
-
-
-def _is_behind(sequence: int, other: int) -> bool:
-    """True if `sequence` is later than `other`; sequence numbers wrap after 2^31 - 1."""
-    return 0 < (sequence - other) % 2**31 < 2**30
 
 
 class InspectedRequest:
@@ -299,7 +267,7 @@ class InspectedRequest:
         return merged(self._version, frame, results, self._scanner.topics, self._cut, self._shared.error_code, MESSAGE)
 
     def answer(self, now: float) -> bytes:  # noqa: ARG002
-        topics = [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in self._scanner.topics]
+        topics = indexes_of(self._scanner.topics)
         return refuse(self._version, self._correlation_id, topics, self._shared.error_code, MESSAGE)
 
     def _count_rejected(self, now: float) -> None:

@@ -16,6 +16,7 @@ from gateway.proxy.handler import (
     Verdict,
 )
 from gateway.proxy.produce_gate import InspectedProduce, ProduceInspector
+from gateway.proxy.sequence_gaps import NOT_ENOUGH_REPLICAS, GapRequest, SequenceGaps
 from gateway.proxy.wire import Wire
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import VOLUMES
@@ -24,12 +25,10 @@ from gateway.quotas.kinds.produce import KIND
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
 from protocol.bodies import produce
+from protocol.bodies.produced_topics import indexes_of, scan_whole
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.headers import parse_request_header
-
-NOT_ENOUGH_REPLICAS: Final = 19
-"""The error that every client retries and no client takes for the end of a connection or of a leader."""
 
 PAUSED_MESSAGE: Final = "Weir: a volume of the cluster is over its hard limit, or its usage is not known; try again later"
 
@@ -46,8 +45,8 @@ class ProduceHandler:
     """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
-        "_client", "_connection", "_fast_path", "_gate", "_half_closed", "_inspector", "_internal", "_own_topics",
-        "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unread", "_wire",
+        "_client", "_connection", "_fast_path", "_gaps", "_gate", "_half_closed", "_inspector", "_internal",
+        "_own_topics", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unread", "_wire",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
@@ -60,6 +59,7 @@ class ProduceHandler:
         self._topics = context.topics
         self._own_topics = context.own_topics
         self._internal = (context.engine.internal,)
+        self._gaps = SequenceGaps()
         self._inspector: ProduceInspector | None = None
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
@@ -153,29 +153,34 @@ class ProduceHandler:
 
     @property
     def _inspects(self) -> bool:
-        return self._topics.make_inspector is not None or (self._inspector is not None and self._inspector.pending)
+        return self._topics.make_inspector is not None or self._gaps.pending
 
     def _inspect(self, request: Request, now: float) -> Verdict:
-        if self._inspector is None and self._topics.make_inspector is not None:
-            self._inspector = self._topics.make_inspector(self._connection)
-        assert self._inspector is not None  # noqa: S101 -- the caller has checked it
-        self._inspector.confirm(now)
-        header = request.header
-        inspected = self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)
+        inspected = self._open(request, now)
         if inspected.whole and not request.whole:
             self._prepay(request, now)
             return COLLECT_PRODUCE
         self._charge(request, now)
         request.intercept(inspected)
         if not inspected.whole:
-            inspected.scan(request.data, header.body_offset, request.end, now)
+            inspected.scan(request.data, request.header.body_offset, request.end, now)
             self._scanned = None if request.whole else inspected
             return FORWARD
         frame, header = request.cut()
         rest = inspected.decide(frame, header.body_offset, now)
         if inspected.ends:
-            return Close(rest, "a topic is over its quota, and the request wants no answer (acks=0) that could say so")
+            return Close(rest, "a partition is refused, and the request wants no answer (acks=0) that could say so")
         return Replace(rest) if rest is not None else Answer(inspected.answer(now))
+
+    def _open(self, request: Request, now: float) -> InspectedProduce:
+        make_inspector = self._topics.make_inspector
+        if make_inspector is None:
+            return GapRequest(self._gaps, request.header)
+        if self._inspector is None:
+            self._inspector = make_inspector(self._connection, self._gaps)
+        self._inspector.confirm(now)
+        header = request.header
+        return self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)
 
     # The pause while a volume is over its hard limit.
 
@@ -193,7 +198,8 @@ class ProduceHandler:
         if not request.whole:
             return COLLECT_PRODUCE
         frame, header = request.cut()
-        partitions = produce.read_partitions(frame, header.body_offset, header.api_version)
+        topics = scan_whole(header.api_version, frame, header.body_offset).topics
+        self._gaps.note(frame, topics)
         delay = self._gate.refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1
@@ -205,7 +211,7 @@ class ProduceHandler:
             produce.refuse(
                 header.api_version,
                 header.correlation_id,
-                partitions,
+                indexes_of(topics),
                 NOT_ENOUGH_REPLICAS,
                 PAUSED_MESSAGE,
                 throttle_time_ms(delay),

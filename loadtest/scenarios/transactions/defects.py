@@ -22,8 +22,8 @@ from gateway.proxy.sessions import SessionHost
 from gateway.proxy.wire import Slot
 from loadtest.testkit.gateway_process import GatewayProcess
 from protocol.api_keys import ApiKey
-from protocol.bodies.produce import read_partitions, refuse
-from protocol.bodies.produced_topics import ProduceScanner
+from protocol.bodies.produce import refuse
+from protocol.bodies.produced_topics import ProduceScanner, indexes_of, scan_whole
 from protocol.headers import RequestHeader, parse_request_header
 
 EVERY: Final = 10
@@ -71,7 +71,7 @@ def dropped_produce(header: RequestHeader, frame: bytes) -> Verdict | None:
     """The gateway acknowledges a Produce request itself, and does not forward it."""
     if header.api_key != ApiKey.PRODUCE:
         return None
-    topics = read_partitions(frame, header.body_offset, header.api_version)
+    topics = indexes_of(scan_whole(header.api_version, frame, header.body_offset).topics)
     return [], [refuse(header.api_version, header.correlation_id, topics, 0, "")]
 
 

@@ -1,6 +1,7 @@
 """Frames of requests and responses for transcripts, encoded by an independent codec."""
 
 from hashlib import md5
+from struct import pack_into
 from typing import Any
 from uuid import UUID
 
@@ -116,6 +117,14 @@ def fetched(
 def fetched_nothing(correlation_id: int, *, version: int = 12, throttle_time_ms: int = 0, session_id: int = 0) -> bytes:
     """The empty response of a throttled Fetch (KIP-219)."""
     return fetched(correlation_id, version=version, records=None, throttle_time_ms=throttle_time_ms, session_id=session_id)
+
+
+def numbered_batch(sequence: int, producer_id: int = 7, epoch: int = 0) -> bytes:
+    """The head of an idempotent producer's batch."""
+    made = bytearray(70)
+    made[16] = 2
+    pack_into(">qhi", made, 43, producer_id, epoch, sequence)
+    return bytes(made)
 
 
 def batch(size: int) -> bytes:

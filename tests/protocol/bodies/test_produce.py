@@ -3,7 +3,8 @@ import random
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.produce import peek_acks, read_partitions, single_partition_throttle
+from protocol.bodies.produce import peek_acks, single_partition_throttle
+from protocol.bodies.produced_topics import scan_whole
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from protocol.throttle import throttle_offset
@@ -41,7 +42,7 @@ def test_impossible_transactional_id_is_invalid(version, body):
 @pytest.mark.parametrize(("version", "body"), [(3, b"\0\x09t"), (5, b"\xff\xff\0"), (9, b"\x0bt"), (13, b"\1\0")])
 def test_whole_request_that_ends_in_its_head_is_invalid(version, body):
     with pytest.raises(InvalidFrame):
-        read_partitions(body, 0, version)
+        scan_whole(version, body, 0)
 
 
 @pytest.mark.parametrize("at", [12, 52])

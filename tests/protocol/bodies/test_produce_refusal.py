@@ -5,7 +5,8 @@ from uuid import UUID
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS, only_topic, peek_acks, read_partitions, refuse
+from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS, only_topic, peek_acks, refuse
+from protocol.bodies.produced_topics import indexes_of, scan_whole
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
@@ -26,6 +27,10 @@ def request(version, topics):
     ]
     values = {"acks": -1, "timeout_ms": 1, "topic_data": data}
     return codec.encode_request(ApiKey.PRODUCE, version, values, 7, "etl")
+
+
+def read_partitions(frame, body_offset, version):
+    return indexes_of(scan_whole(version, frame, body_offset).topics)
 
 
 def named(name, version):
@@ -93,5 +98,5 @@ def test_truncated_request_is_invalid(version):
     frame = request(version, [("a", [(0, 10), (5, 300)])])
     header = parse_request_header(frame, 4, len(frame))
     for end in range(header.body_offset, len(frame) - (version >= 9)):
-        with pytest.raises((InvalidFrame, Incomplete)):
+        with pytest.raises(InvalidFrame):
             read_partitions(frame[:end], header.body_offset, version)

@@ -1,11 +1,10 @@
 """Produce under topic quotas, as a transcript: Weir counts bytes, and rejects partitions of topics over their share."""
 
 import uuid
-from struct import pack_into
 
 import pytest
 
-from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MAX_UNCONFIRMED, MESSAGE, TopicInspection
+from gateway.features.topic_quotas.produce_inspector import MAX_UNCONFIRMED, MESSAGE, TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.proxy.handler import EndConnection
@@ -463,15 +462,8 @@ def test_request_with_inconsistent_lengths_ends_connection(over, by):
 # Idempotent producers.
 
 
-def batch(sequence, producer_id=7, epoch=0):
-    made = bytearray(70)
-    made[16] = 2
-    pack_into(">qhi", made, 43, producer_id, epoch, sequence)
-    return bytes(made)
-
-
 def numbered(correlation_id, sequence, *, partition=0, **rest):
-    return produce(correlation_id, (HOT, {partition: batch(sequence, **rest)}))
+    return produce(correlation_id, (HOT, {partition: m.numbered_batch(sequence, **rest)}))
 
 
 def test_batches_after_a_rejected_one_wait_for_it():
@@ -485,7 +477,7 @@ def test_batches_after_a_rejected_one_wait_for_it():
     t.client_got(produced(1, (HOT, {0: ERROR})), produced(2, (HOT, {0: ERROR})))
     t.client_sends(numbered(5, 0), numbered(6, 10))
     t.broker_got(numbered(5, 0), numbered(6, 10))
-    assert not t.core.requests._produce._inspector.pending
+    assert not t.core.requests._produce._gaps.pending
 
 
 def test_first_missing_batch_decides():
@@ -517,7 +509,7 @@ def test_new_epoch_starts_again():
     t.passes(5.0)
     t.client_sends(numbered(2, 50, epoch=1))
     t.broker_got(numbered(2, 50, epoch=1))
-    assert not t.core.requests._produce._inspector.pending
+    assert not t.core.requests._produce._gaps.pending
 
 
 def test_missing_batch_is_awaited_after_switch_off():
@@ -531,10 +523,3 @@ def test_missing_batch_is_awaited_after_switch_off():
     t.client_sends(numbered(3, 0), numbered(4, 10))
     t.broker_got(numbered(3, 0), numbered(4, 10))
     assert t.core.client.hot_buckets
-
-
-def test_missing_batches_are_bounded():
-    t = Metered()
-    t.goes_over()
-    t.client_sends(produce(1, (HOT, {number: batch(0) for number in range(MAX_GAPS + 10)})))
-    assert len(t.core.requests._produce._inspector._gaps) == MAX_GAPS

@@ -1,0 +1,119 @@
+"""Refused batches of idempotent producers: later batches must not overtake them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.bodies.produce import refuse
+from protocol.bodies.produced_topics import (
+    ProducedPartition,
+    ProducedTopic,
+    indexes_of,
+    merged,
+    producer_sequence,
+    read_results,
+    scan_whole,
+    without,
+)
+from protocol.headers import RequestHeader
+
+NOT_ENOUGH_REPLICAS: Final = 19
+"""The error that every client retries and no client takes for the end of a connection or of a leader."""
+
+MAX_GAPS: Final = 10_000
+"""Per connection: partitions of idempotent producers of which the producer has not yet resent a refused batch."""
+
+BEHIND_MESSAGE: Final = "Weir: an earlier batch of this producer was refused and has to come first; try again later"
+
+
+class SequenceGaps:
+    """The first refused batch of each idempotent producer and partition of one connection.
+
+    An idempotent producer may have sent more batches after a refused batch. Weir refuses these batches too, until the producer
+    resends the first one or begins a new epoch. Otherwise a broker that does not know the producer would accept any sequence
+    number as the first, and the order would be lost.
+    """
+
+    __slots__ = ("_missing",)
+
+    def __init__(self) -> None:
+        # (epoch, sequence) by (topic's name or id, partition, producer)
+        self._missing: dict[tuple[bytes, int, int], tuple[int, int]] = {}
+
+    @property
+    def pending(self) -> bool:
+        """True until the producers have resent all refused batches."""
+        return bool(self._missing)
+
+    def refuses(self, frame: bytes, topic: bytes, partition: ProducedPartition, *, refused: bool) -> bool:
+        """True if the broker must not get the partition's batch. `refused` batches are noted as missing."""
+        sequence = producer_sequence(frame, partition)
+        if sequence is None:
+            return refused
+        producer_id, epoch, first = sequence
+        producer = (topic, partition.partition_index, producer_id)
+        gap_epoch, missing = self._missing.get(producer, (epoch, first))
+        if gap_epoch == epoch and _is_behind(first, missing):
+            return True
+        if refused:
+            if producer not in self._missing and len(self._missing) >= MAX_GAPS:
+                del self._missing[next(iter(self._missing))]
+            self._missing[producer] = (epoch, first)
+        elif gap_epoch != epoch or first == missing:
+            self._missing.pop(producer, None)
+        return refused
+
+    def note(self, frame: bytes, topics: Sequence[ProducedTopic]) -> None:
+        """Note that a whole request is refused."""
+        for topic in topics:
+            for partition in topic.partitions:
+                self.refuses(frame, topic.key, partition, refused=True)
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """True if `sequence` is later than `other`; sequence numbers wrap after 2^31 - 1."""
+    return 0 < (sequence - other) % 2**31 < 2**30
+
+
+class GapRequest:
+    """One Produce request while gaps are pending: an `InspectedProduce` that refuses the batches behind a gap."""
+
+    def __init__(self, gaps: SequenceGaps, header: RequestHeader) -> None:
+        self.whole = True
+        self._gaps = gaps
+        self._version = header.api_version
+        self._correlation_id = header.correlation_id
+        self._acks = -1
+        self._topics: list[ProducedTopic] = []
+        self._cut: set[tuple[int, int]] = set()
+
+    @property
+    def ends(self) -> bool:
+        return self._acks == 0 and bool(self._cut)
+
+    def scan(self, data: bytes, start: int, end: int, now: float) -> None:
+        """The request is whole: nothing passes."""
+
+    def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:  # noqa: ARG002
+        scan = scan_whole(self._version, frame, body_offset)
+        self._acks = scan.acks
+        self._cut = cut = {
+            (number, position)
+            for number, topic in enumerate(scan.topics)
+            for position, partition in enumerate(topic.partitions)
+            if self._gaps.refuses(frame, topic.key, partition, refused=False)
+        }
+        if not cut:
+            return frame
+        self._topics = scan.topics
+        if len(cut) == sum([len(topic.partitions) for topic in scan.topics]):
+            return None
+        return without(self._version, frame, scan, cut)
+
+    def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
+        if not self._cut:
+            return frame
+        results = read_results(self._version, frame)
+        return merged(self._version, frame, results, self._topics, self._cut, NOT_ENOUGH_REPLICAS, BEHIND_MESSAGE)
+
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
+        return refuse(self._version, self._correlation_id, indexes_of(self._topics), NOT_ENOUGH_REPLICAS, BEHIND_MESSAGE)

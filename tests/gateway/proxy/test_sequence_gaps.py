@@ -1,0 +1,108 @@
+"""The gaps that refused batches leave in the sequences of idempotent producers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.proxy.sequence_gaps import MAX_GAPS, SequenceGaps
+from protocol.bodies.produced_topics import ProducedPartition
+from tests.gateway.proxy import messages as m
+
+LAST = 2**31 - 1
+
+
+class Gaps:
+    """`SequenceGaps` with the batches of a connection."""
+
+    def __init__(self):
+        self.table = SequenceGaps()
+
+    def refuse(self, sequence, **rest):
+        """A pause or a quota refuses the batch."""
+        assert self._ask(sequence, refused=True, **rest)
+
+    def passes(self, sequence, **rest):
+        return not self._ask(sequence, refused=False, **rest)
+
+    def _ask(self, sequence, *, refused, topic=b"t", partition=0, producer_id=7, epoch=0):
+        frame = m.numbered_batch(sequence, producer_id, epoch)
+        return self.table.refuses(frame, topic, ProducedPartition(partition, 0, 0, len(frame)), refused=refused)
+
+
+# The refused batches, the next batch, if it passes, and if a gap is left.
+CASES = {
+    "no gap": ([], 10, True, False),
+    "the missing batch": ([10], 10, True, False),
+    "behind the gap": ([10], 11, False, True),
+    "before the gap": ([10], 9, True, True),
+    "the first of two": ([10, 20], 10, True, False),
+    "the second of two": ([10, 20], 20, False, True),
+    "the later one first": ([20, 10], 20, False, True),
+    "the earlier one second": ([20, 10], 10, True, False),
+    "behind the wrap": ([LAST - 4], 3, False, True),
+    "before the wrap": ([3], LAST - 4, True, True),
+}
+
+
+@pytest.mark.parametrize(("refused", "sequence", "passes", "pending"), CASES.values(), ids=CASES)
+def test_batch_behind_a_gap_is_refused(refused, sequence, passes, pending):
+    gaps = Gaps()
+    for missing in refused:
+        gaps.refuse(missing)
+    assert gaps.passes(sequence) == passes
+    assert gaps.table.pending == pending
+
+
+@pytest.mark.parametrize("other", [{"topic": b"u"}, {"partition": 1}, {"producer_id": 8}])
+def test_gap_concerns_one_partition_and_producer(other):
+    gaps = Gaps()
+    gaps.refuse(0)
+    assert gaps.passes(10, **other)
+    assert not gaps.passes(10)
+
+
+def test_new_epoch_closes_a_gap():
+    gaps = Gaps()
+    gaps.refuse(10)
+    assert gaps.passes(50, epoch=1)
+    assert not gaps.table.pending
+
+
+def test_refusal_in_a_new_epoch_replaces_a_gap():
+    gaps = Gaps()
+    gaps.refuse(10)
+    gaps.refuse(50, epoch=1)
+    assert gaps.passes(40, epoch=1)
+    assert not gaps.passes(51, epoch=1)
+
+
+@pytest.mark.parametrize("frame", [m.numbered_batch(0, producer_id=-1), bytes(70), b"short", b""])
+def test_batch_without_a_sequence_leaves_no_gap(frame):
+    table = SequenceGaps()
+    partition = ProducedPartition(0, 0, 0, len(frame))
+    assert table.refuses(frame, b"t", partition, refused=True)
+    assert not table.refuses(frame, b"t", partition, refused=False)
+    assert not table.pending
+
+
+def test_oldest_of_many_gaps_is_forgotten():
+    gaps = Gaps()
+    for partition in range(MAX_GAPS + 1):
+        gaps.refuse(0, partition=partition)
+    assert len(gaps.table._missing) == MAX_GAPS
+    assert gaps.passes(1, partition=0)
+    assert not gaps.passes(1, partition=1)
+
+
+@given(st.integers(0, LAST), st.lists(st.tuples(st.integers(0, 9), st.booleans())))
+def test_passed_batches_never_overtake_a_missing_one(start, steps):
+    gaps = Gaps()
+    missing = None
+    for step, refused in steps:
+        sequence = (start + step) % 2**31
+        passes = not gaps._ask(sequence, refused=refused)
+        assert passes == (not refused and (missing is None or step <= missing))
+        if refused:
+            missing = step if missing is None else min(missing, step)
+        elif step == missing:
+            missing = None
