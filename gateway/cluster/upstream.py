@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
@@ -152,9 +152,7 @@ class Upstream:
         An address that failed is tried last, so that a silent server delays one client and not every client. One that takes
         requests and does not answer counts as failed again as soon as a client tries it.
         """
-        addresses = self.brokers.anyone()
-        if self._failed:
-            addresses = sorted(addresses, key=lambda address: self._failed.get(address, 0.0))
+        addresses = self._in_order()
         failures: list[str] = []
         began = clock.monotonic()
         for number, address in enumerate(addresses, 1):
@@ -180,18 +178,24 @@ class Upstream:
 
         If all have failed, those that only did not answer take turns.
         """
-        addresses = self.brokers.anyone()
-        address = next((each for each in addresses if each not in self._failed), None)
+        addresses = self._in_order()
+        address = next((each for each in addresses if not self._is_unreachable(each)), None)
         if address is None:
-            silent = [each for each in addresses if each in self._silent]
-            if not silent:
-                return None
-            address = min(silent, key=self._failed.__getitem__)
+            return None
         made = self._attempt(address, protocol, CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS)
         if made is not None:
             self._note_try(address)
             self._unanswered.watch(cast("asyncio.Transport", made), address, clock.monotonic())
         return made
+
+    def _in_order(self) -> Sequence[Address]:
+        """All brokers: first those that have not failed, then the others from the oldest failure on."""
+        addresses = self.brokers.anyone()
+        return sorted(addresses, key=lambda address: self._failed.get(address, 0.0)) if self._failed else addresses
+
+    def _is_unreachable(self, address: Address) -> bool:
+        """True if the last attempt to connect has just failed. A broker that does not answer can be connected to."""
+        return address in self._failed and address not in self._silent
 
     def _note_try(self, address: Address) -> None:
         """Let no other client try an address that did not answer, until this one has an answer."""
@@ -199,7 +203,7 @@ class Upstream:
             self._failed[address] = clock.monotonic()
 
     def _attempt(self, address: Address, protocol: asyncio.Protocol, seconds: float) -> Attempt | None:
-        if self.poller is None or (address in self._failed and address not in self._silent):
+        if self.poller is None or self._is_unreachable(address):
             return None
         resolved = self._resolved.get(address) or self._literal(address)
         if resolved is None:

@@ -241,6 +241,18 @@ async def sent(upstream, *, by_task=False):
     return transport
 
 
+async def failed_once(upstream):
+    """Let a client wait in vain, and then the time of that failure pass.
+
+    Returns the client's transport, and the time at which the failure was noticed.
+    """
+    transport = await sent(upstream)
+    noticed = clock.monotonic() + module.ANYONE_SECONDS
+    upstream.tick(noticed)
+    upstream.tick(noticed + module.FAILED_SECONDS)
+    return transport, noticed
+
+
 def port_of(transport):
     return transport.get_extra_info("socket").getpeername()[1]
 
@@ -261,10 +273,7 @@ async def test_stopped_broker_is_tried_last(stopped, listening, poller, by_task)
 async def test_one_client_at_a_time_tries_a_stopped_broker(stopped, listening, poller):
     port = stopped.getsockname()[1]
     upstream = upstream_of(port, listening, poller=poller)
-    first = await sent(upstream)
-    later = clock.monotonic() + module.ANYONE_SECONDS
-    upstream.tick(later)
-    upstream.tick(later + module.FAILED_SECONDS)
+    first, _ = await failed_once(upstream)
     tries = [await sent(upstream) for _ in range(3)]
     assert [port_of(each) for each in tries] == [port, listening, listening]
     for each in (first, *tries):
@@ -274,10 +283,7 @@ async def test_one_client_at_a_time_tries_a_stopped_broker(stopped, listening, p
 async def test_broker_that_answers_again_is_tried_first(stopped, listening, poller):
     port = stopped.getsockname()[1]
     upstream = upstream_of(port, listening, poller=poller)
-    first = await sent(upstream)
-    later = clock.monotonic() + module.ANYONE_SECONDS
-    upstream.tick(later)
-    upstream.tick(later + module.FAILED_SECONDS)
+    first, later = await failed_once(upstream)
     trial = await sent(upstream)
     connections = [stopped.accept()[0] for _ in range(2)]
     for connection in connections:
