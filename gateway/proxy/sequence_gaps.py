@@ -11,8 +11,8 @@ from protocol.bodies.produced_topics import (
     merged,
     producer_sequence,
     read_results,
+    remainder,
     scan_whole,
-    without,
 )
 from protocol.headers import RequestHeader
 
@@ -102,12 +102,9 @@ class GapRequest:
             for position, partition in enumerate(topic.partitions)
             if self._gaps.refuses(frame, topic.key, partition, refused=False)
         }
-        if not cut:
-            return frame
-        self._topics = scan.topics
-        if len(cut) == sum([len(topic.partitions) for topic in scan.topics]):
-            return None
-        return without(self._version, frame, scan, cut)
+        if cut:
+            self._topics = scan.topics
+        return remainder(self._version, frame, scan, cut)
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         if not self._cut:

@@ -72,10 +72,7 @@ class SharedMeter(Meter):
     def charge(self, amount: float, now: float) -> float:
         """Record own use, and the presumed use of the peers in the same time."""
         if self._extra > 0.0 and amount > 0:
-            left = self._inner.tokens(now)
-            if left is None:
-                left = self._inner.balance(now)
-            room = left + self._limit * self._horizon - amount
+            room = self._inner.balance(now) + self._limit * self._horizon - amount
             presumed = min(amount * self._extra, max(room, 0.0))
             self._presumed += presumed
             delay = self._inner.charge(amount + presumed, now)

@@ -291,6 +291,15 @@ Cut = Container[tuple[int, int]]
 """Partitions to remove from a request: (position of the topic, position of the partition in that topic)."""
 
 
+def remainder(version: int, frame: bytes, scan: ProduceScanner, cut: set[tuple[int, int]]) -> bytes | None:
+    """The request that the broker gets: `frame` itself if nothing is cut, None if all partitions are, else as `without`."""
+    if not cut:
+        return frame
+    if len(cut) == sum([len(topic.partitions) for topic in scan.topics]):
+        return None
+    return without(version, frame, scan, cut)
+
+
 def without(version: int, frame: Buffer, scan: ProduceScanner, cut: Cut) -> bytes:
     """The request frame without the partitions in `cut`, and without topics that have no partition left."""
     compact = version >= FLEXIBLE_SINCE

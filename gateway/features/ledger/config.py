@@ -11,7 +11,7 @@ from gateway.files.path_faults import path_fault
 _GIB = 1 << 30
 
 _MAX_NAME_BYTES = 200
-"""Of `gateway`, which is a part of the files' names. File systems accept names of 255 bytes."""
+"""The limit on `gateway` in UTF-8. The names of the ledger's files contain it, and a name may have 255 bytes."""
 
 
 def _path(value: object) -> Path:

@@ -20,8 +20,8 @@ from protocol.bodies.produced_topics import (
     indexes_of,
     merged,
     read_results,
+    remainder,
     scan_whole,
-    without,
 )
 from protocol.headers import RequestHeader
 
@@ -244,11 +244,7 @@ class InspectedRequest:
         self._cut = cut = self._inspector.reject(self._quotas, frame, scan.topics, now, by_id=self._by_id)
         self._count_rejected(now)
         self._note_sizes(scan)
-        if not cut:
-            return frame
-        if len(cut) == sum(len(topic.partitions) for topic in scan.topics):
-            return None
-        return without(self._version, frame, scan, cut)
+        return remainder(self._version, frame, scan, cut)
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Count the bytes of each topic by the broker's results, and add the results of the rejected partitions."""

@@ -60,7 +60,8 @@ ELSEWHERE = {
     "lag_scanner.", "tail_scanner.",  # by the target `scanners`
     "node_endpoints.rewrite_behind",
     "produce.only_topic", "produce.skip_errors", "produce.read_topic",
-    "produced_topics.producer_sequence", "produced_topics.scan_whole", "produced_topics.without", "produced_topics.merged",
+    "produced_topics.producer_sequence", "produced_topics.scan_whole", "produced_topics.remainder", "produced_topics.without",
+    "produced_topics.merged",
     "topic_lists.keep", "topic_lists.read_results", "topic_lists.answer_with",
     "topic_metadata.read_answer",
 }  # fmt: skip

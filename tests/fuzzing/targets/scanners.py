@@ -12,6 +12,7 @@ from protocol.bodies.produced_topics import (
     merged,
     producer_sequence,
     read_results,
+    remainder,
     scan_whole,
     without,
 )
@@ -108,6 +109,7 @@ def _check_cuts(version: int, chunks: bytes, frame: bytes, scan: ProduceScanner)
     places = [(number, place) for number, topic in enumerate(scan.topics) for place in range(len(topic.partitions))]
     cut = {place for number, place in enumerate(places) if chunks[0] >> number % 8 & 1}
     rest = without(version, frame, scan, cut)
+    assert remainder(version, frame, scan, cut) == (None if cut and len(cut) == len(places) else rest if cut else frame)
     left = scan_whole(version, rest, 4)
     kept = [
         (scan.topics[number].key, scan.topics[number].partitions[place])
