@@ -242,7 +242,7 @@ def rejected_topics_for_all(patch):
 
 def forwarded_rejections(patch):
     """Brokers get the batches that are rejected."""
-    patch.setattr(produce_inspector, "without", lambda version, frame, scan, cut: frame)
+    patch.setattr(produce_inspector, "remainder", lambda version, frame, scan, cut: frame)
 
 
 def patient_topics(patch):
