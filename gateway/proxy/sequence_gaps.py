@@ -31,13 +31,16 @@ class SequenceGaps:
     An idempotent producer may have sent more batches after a refused batch. Weir refuses these batches too, until the producer
     resends the first one or begins a new epoch. Otherwise a broker that does not know the producer would accept any sequence
     number as the first, and the order would be lost.
+
+    Producers resend in order. If a later batch comes a second time, and the first one has not, the gap is over. The producer
+    has sent the first one through another connection, or has given it up.
     """
 
     __slots__ = ("_missing",)
 
     def __init__(self) -> None:
-        # (epoch, sequence) by (topic's name or id, partition, producer)
-        self._missing: dict[tuple[bytes, int, int], tuple[int, int]] = {}
+        # (epoch, first refused sequence, latest refused sequence) by (topic's name or id, partition, producer)
+        self._missing: dict[tuple[bytes, int, int], tuple[int, int, int]] = {}
 
     @property
     def pending(self) -> bool:
@@ -51,14 +54,15 @@ class SequenceGaps:
             return refused
         producer_id, epoch, first = sequence
         producer = (topic, partition.partition_index, producer_id)
-        gap_epoch, missing = self._missing.get(producer, (epoch, first))
-        if gap_epoch == epoch and _is_behind(first, missing):
+        gap_epoch, missing, latest = self._missing.get(producer, (epoch, first, first))
+        if gap_epoch == epoch and _is_behind(first, latest):
+            self._missing[producer] = (epoch, missing, first)
             return True
         if refused:
             if producer not in self._missing and len(self._missing) >= MAX_GAPS:
                 del self._missing[next(iter(self._missing))]
-            self._missing[producer] = (epoch, first)
-        elif gap_epoch != epoch or first == missing:
+            self._missing[producer] = (epoch, first, first)
+        elif gap_epoch != epoch or not _is_behind(missing, first):
             self._missing.pop(producer, None)
         return refused
 

@@ -36,7 +36,9 @@ CASES = {
     "behind the gap": ([10], 11, False, True),
     "before the gap": ([10], 9, True, True),
     "the first of two": ([10, 20], 10, True, False),
-    "the second of two": ([10, 20], 20, False, True),
+    "behind both of two": ([10, 20], 21, False, True),
+    "between two": ([10, 20], 15, True, False),
+    "the second of two, once more": ([10, 20], 20, True, False),
     "the later one first": ([20, 10], 20, False, True),
     "the earlier one second": ([20, 10], 10, True, False),
     "behind the wrap": ([LAST - 4], 3, False, True),
@@ -51,6 +53,27 @@ def test_batch_behind_a_gap_is_refused(refused, sequence, passes, pending):
         gaps.refuse(missing)
     assert gaps.passes(sequence) == passes
     assert gaps.table.pending == pending
+
+
+def test_later_batches_wait_for_the_missing_one():
+    gaps = Gaps()
+    gaps.refuse(10)
+    assert [gaps.passes(sequence) for sequence in (11, 12, 10, 11, 12)] == [False, False, True, True, True]
+
+
+def test_later_batch_that_comes_again_ends_a_gap():
+    gaps = Gaps()
+    gaps.refuse(10)
+    assert [gaps.passes(sequence) for sequence in (11, 12, 11, 12)] == [False, False, True, True]
+    assert not gaps.table.pending
+
+
+def test_refused_again_the_missing_batch_holds_later_ones_back():
+    gaps = Gaps()
+    gaps.refuse(10)
+    assert not gaps.passes(11)
+    gaps.refuse(10)
+    assert [gaps.passes(sequence) for sequence in (11, 10, 11)] == [False, True, True]
 
 
 @pytest.mark.parametrize("other", [{"topic": b"u"}, {"partition": 1}, {"producer_id": 8}])
@@ -94,15 +117,15 @@ def test_oldest_of_many_gaps_is_forgotten():
     assert not gaps.passes(1, partition=1)
 
 
-@given(st.integers(0, LAST), st.lists(st.tuples(st.integers(0, 9), st.booleans())))
-def test_passed_batches_never_overtake_a_missing_one(start, steps):
+@given(st.integers(0, LAST), st.lists(st.lists(st.booleans(), max_size=6), max_size=6))
+def test_batches_that_are_resent_in_order_pass_in_order(start, rounds):
     gaps = Gaps()
-    missing = None
-    for step, refused in steps:
-        sequence = (start + step) % 2**31
-        passes = not gaps._ask(sequence, refused=refused)
-        assert passes == (not refused and (missing is None or step <= missing))
-        if refused:
-            missing = step if missing is None else min(missing, step)
-        elif step == missing:
-            missing = None
+    expected = 0
+    for refusals in [*rounds, [False] * 6]:
+        for step in range(expected, 6):
+            refused = refusals[step] if step < len(refusals) else False
+            if not gaps._ask((start + step) % 2**31, refused=refused):
+                assert step == expected
+                expected += 1
+    assert expected == 6
+    assert not gaps.table.pending

@@ -128,7 +128,7 @@ def test_second_pause_keeps_the_first_missing_batch():
     t.client_sends(numbered(2, 1))
     t.set(0.0)
     t.client_inbox.clear()
-    t.client_sends(numbered(3, 1))
+    t.client_sends(numbered(3, 2))
     t.client_got(answered(3, {0: NOT_ENOUGH_REPLICAS}))
     t.client_sends(numbered(4, 0), numbered(5, 1))
     t.broker_got(numbered(4, 0), numbered(5, 1))
