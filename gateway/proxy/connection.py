@@ -284,10 +284,8 @@ class Session(BrokerSession):
         self._paused |= why
 
     def resume(self, why: int) -> None:
-        if not self._paused:
-            return
-        self._paused &= ~why
-        if not self._paused and self._client is not None and not self._client.is_closing():
+        before, self._paused = self._paused, self._paused & ~why
+        if before and not self._paused and self._client is not None and not self._client.is_closing():
             self._client.resume_reading()
 
     # The `OpenSession` of `Sessions`, and the `DrainedSession` of `Draining`.
@@ -356,6 +354,7 @@ class Session(BrokerSession):
 
     def _close_client(self) -> None:
         if self._client is not None:
+            self._core.connection.take_no_more()
             self._client.close()
 
     def _let_go_of_core(self) -> None:

@@ -12,6 +12,7 @@ from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import Entry, OwnRequest, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
+from gateway.proxy.states import RequestDirection, RequestEvent
 from gateway.proxy.wire import Slot, Wire
 from gateway.quotas.spared_members import let_in
 from protocol.cursor import LENGTH_BYTES
@@ -243,6 +244,7 @@ class Connection:
 
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
+    `direction` is the state of the way from the client to the broker.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
@@ -251,6 +253,7 @@ class Connection:
         "_refuse",
         "authentication",
         "client",
+        "direction",
         "fetch",
         "gate",
         "on_close",
@@ -277,6 +280,7 @@ class Connection:
         self.throttle = throttle
         self.ready: Callable[[], None] = wire.call_ready
         self._refuse = wire.refuse
+        self.direction = RequestDirection()
         self.send_own_request = send_own_request
         self.gate = gate
         self.authentication: Authentication | None = None
@@ -299,11 +303,16 @@ class Connection:
             return True
         verdict = self.slot.identify(self.client.user, now)
         if verdict.refused:
+            self.take_no_more()  # requests may be held behind the login
             self._refuse(verdict.delay)
             return False
         if verdict.bucket is not None:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
         return True
+
+    def take_no_more(self) -> None:
+        """Forward none of the requests that are held or come, as the connection is about to be closed."""
+        self.direction.fire(RequestEvent.CLOSE)
 
     @property
     def closed(self) -> bool:

@@ -39,7 +39,6 @@ from gateway.proxy.states import (
     HANDLER,
     IN_FLIGHT,
     MUTED,
-    RequestDirection,
     RequestEvent,
     RequestState,
 )
@@ -85,7 +84,7 @@ class RequestStream:
         self._write: Write = wire.write_broker
         self._splitter = Splitter(wire.write_broker, context.max_frame_bytes, context.collect_budget)
         self._framing = self._splitter.framing
-        self._direction = RequestDirection()
+        self._direction = connection.direction
         self._held_since = -1.0  # when the first held request was held; below 0 if there is none
 
     def connect(self, write: Write) -> None:
@@ -294,7 +293,7 @@ class RequestStream:
         if state is RequestState.HALF_CLOSED or state is RequestState.DRAINING_WAITING:
             return False
         waits = self._throttle.active or bool(self._direction.reasons & CLIENT_UNREAD) or self._crowded(MAX_IN_FLIGHT)
-        return waits or state is RequestState.DRAINING
+        return waits or state is RequestState.DRAINING or state is RequestState.CLOSED
 
     def _crowded(self, most: int) -> bool:
         return len(self._in_flight) > most or self._responses.own_bytes > MAX_OWN_BYTES

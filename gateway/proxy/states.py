@@ -57,7 +57,7 @@ class RequestState(_Step):
     DRAINING = auto()  # it is held, as Weir takes none any more; the socket is read up to the end of the last request
     DRAINING_WAITING = auto()  # it is the last one, and held as in WAITING
     HALF_CLOSED = auto()  # it is dropped, unless it is a Produce with acks=0; the socket is read until the client closes
-    CLOSED = auto()
+    CLOSED = auto()  # it is held and never taken: the connection is about to be closed, or is gone
 
 
 class RequestEvent(_Step):
@@ -98,6 +98,9 @@ REQUEST_TRANSITIONS: dict[tuple[RequestState, RequestEvent], RequestState] = {
     (_S.HALF_CLOSED, _E.TAKE): _S.HALF_CLOSED,
     (_S.HALF_CLOSED, _E.DEFER): _S.HALF_CLOSED,  # to the event loop's next turn
     (_S.HALF_CLOSED, _E.CLOSE): _S.CLOSED,
+    # The gateway may end while a connection is about to be closed.
+    (_S.CLOSED, _E.DRAIN): _S.CLOSED,
+    (_S.CLOSED, _E.HALF_CLOSE): _S.CLOSED,
     (_S.CLOSED, _E.CLOSE): _S.CLOSED,
 }
 """Every legal transition; any other one raises."""
@@ -109,7 +112,7 @@ PAUSED_BY: dict[RequestState, int] = {
     _S.DRAINING: _ANY,
     _S.DRAINING_WAITING: _ANY,
     _S.HALF_CLOSED: HANDLER,  # the client's bytes are read before the connection is closed
-    _S.CLOSED: 0,
+    _S.CLOSED: CLIENT_UNREAD,  # the broker is read again once the client is gone
 }
 """The reasons that pause a state. Reasons that do not are forgotten."""
 

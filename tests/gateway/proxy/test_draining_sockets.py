@@ -21,6 +21,7 @@ from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.large_requests import LARGE_BYTES
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.poller import Poller
@@ -39,6 +40,7 @@ from tests.gateway.proxy.transcript import START, gateway_address, limits
 
 HOST = "127.0.0.1"
 CLIENT = (HOST, 40_000)
+FETCHES = 200
 
 
 def server_context(authority):
@@ -438,6 +440,39 @@ async def test_client_gets_answer_before_broken_one(place):
     with suppress(OSError):
         await broker.read()
     assert place.counters.protocol_errors == {"broker_order": 1}
+
+
+async def crowd_and_close(place, *held):
+    """A closed session whose client reads nothing, and which holds the requests behind `MAX_IN_FLIGHT` others.
+
+    Returns the streams of the broker, which is to answer heartbeats from now on.
+    """
+    fetches = [m.fetch(number) for number in range(FETCHES)]
+    beats = [m.heartbeat(number) for number in range(FETCHES, MAX_IN_FLIGHT + 1)]
+    _, to_gateway = await place.client()
+    to_gateway.write(b"".join([*fetches, *beats, *held]))
+    broker, to_client = await place.broker()
+    assert await broker.readexactly(len(b"".join(fetches + beats))) == b"".join(fetches + beats)
+    session = await place.session()
+    for number in range(FETCHES):
+        full = session._client.get_write_buffer_size() > 0
+        to_client.write(m.fetched_nothing(number) if full else m.fetched(number, size=100_000))
+        await until(lambda left=MAX_IN_FLIGHT - number: session.under_way <= left)
+    assert session._client.get_write_buffer_size() > 0
+    session.close("idle")
+    assert session.closing
+    return broker, to_client, session
+
+
+@on_uvloop
+async def test_closed_session_forwards_no_held_request(place):
+    """Bytes that the client does not read keep the connection for a while."""
+    broker, to_client, session = await crowd_and_close(place, m.produce(5_000))
+    to_client.write(b"".join(m.beat(number) for number in range(FETCHES, MAX_IN_FLIGHT + 1)))
+    await until(lambda: session.under_way <= 1)
+    session.abort()
+    with suppress(ConnectionResetError):
+        assert await broker.read() == b""
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -25,7 +25,7 @@ WAITING           READING      DEFERRED     WAITING           -        DRAINING_
 DRAINING          -            -            -                 -        -                 HALF_CLOSED  CLOSED
 DRAINING_WAITING  DRAINING     DRAINING     DRAINING_WAITING  -        -                 -            CLOSED
 HALF_CLOSED       HALF_CLOSED  HALF_CLOSED  -                 -        -                 -            CLOSED
-CLOSED            -            -            -                 -        -                 -            CLOSED
+CLOSED            -            -            -                 -        CLOSED            CLOSED       CLOSED
 """
 
 
@@ -134,6 +134,16 @@ def test_half_closed_direction_forgets_its_reasons():
     direction = half_closed()
     direction.pause(MUTED | IN_FLIGHT | CLIENT_UNREAD)
     assert (direction.reasons, direction.reads) == (0, True)
+
+
+def test_closed_direction_only_notes_an_unread_client():
+    direction = RequestDirection()
+    direction.pause(CLIENT_UNREAD)
+    direction.fire(E.CLOSE)
+    direction.pause(direction.reasons | MUTED | IN_FLIGHT | HANDLER)
+    assert (direction.reasons, direction.may_retry, direction.reads) == (CLIENT_UNREAD, False, False)
+    direction.pause(0)
+    assert (direction.reasons, direction.may_retry, direction.reads) == (0, False, False)
 
 
 def test_half_closed_direction_waits_for_its_next_turn():

@@ -6,10 +6,11 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.handlers.test_sasl_handler import log_in
+from tests.gateway.proxy.handlers.test_sasl_handler import authenticate, authenticated, handshake, handshaken, log_in, passes
 from tests.gateway.proxy.transcript import START, Transcript
 
 
@@ -39,6 +40,26 @@ class Clients:
             log_in(t)
         return t
 
+    def refuse_with_held(self, *frames, drains=False):
+        """Refuse a connection whose client has sent `frames` behind its login. Too many requests in flight hold them.
+
+        With `drains`, a drain has begun before the refusal.
+        """
+        t = self.connect()
+        t.core.begin(START)
+        passes(t, handshake(1, "PLAIN"), handshaken(1))
+        before = [authenticate(2, b"\0alice\0secret"), *(m.api_versions(3) for _ in range(MAX_IN_FLIGHT))]
+        t.client_sends(*before, *frames)
+        t.goes_on()
+        t.broker_got(*before)
+        if drains:
+            t.ends()
+        t.broker_answers(authenticated(2, b""))
+        assert t.closes_after == 1.0
+        for _ in range(MAX_IN_FLIGHT):
+            t.broker_answers(m.versions_are(3, []))
+        return t
+
 
 def test_user_is_counted_after_authentication():
     clients = Clients(max_connections=1)
@@ -59,6 +80,33 @@ def test_client_over_maximum_gets_its_answer_before_the_close():
     t.client_sends(m.produce(20))
     t.broker_got()
     assert clients.quotas.users.count("alice") == 1
+
+
+def test_requests_held_behind_a_refused_login_are_dropped():
+    clients = Clients(max_connections=1)
+    clients.log_in()
+    clients.refuse_with_held(m.produce(20), m.heartbeat(21)).broker_got()
+
+
+def test_bytes_read_before_a_refusal_are_not_forwarded():
+    clients = Clients(max_connections=1)
+    clients.log_in()
+    t = clients.log_in()
+    t.client_sends_into_the_loop(m.produce(20))
+    t.broker_got()
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_drain_forwards_no_held_request_of_a_refused_user(drains):
+    """A drain forwards held requests with acks=0."""
+    clients = Clients(max_connections=1)
+    clients.log_in()
+    t = clients.refuse_with_held(m.produce(20, acks=0), drains=drains)
+    if not drains:
+        t.ends()
+    assert t.half_closes()
+    t.client_sends_into_the_loop(m.produce(21, acks=0))
+    t.broker_got()
 
 
 def test_client_over_rate_is_muted_until_its_turn():
