@@ -56,6 +56,7 @@ A kind such as `request_rate.Metadata` counts the requests of one API, for which
 The column `use` names the alerts in `helm/weir/files/alerts.yaml` and the panels of the Grafana dashboards.
 
 With several `workers`, values of all workers are summed, or the extreme is taken, so that one page describes the whole gateway.
+Each process has its own limit of open files, so `process_open_fds` is the highest count and `process_max_fds` the lowest limit.
 """
 
 

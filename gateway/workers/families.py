@@ -19,8 +19,11 @@ MAX_KEPT: Final = 50_000
 MERGE: Final[Mapping[str, Merge]] = {
     **{row.name.removesuffix("_total"): row.merge for row in METRICS if isinstance(row, Value)},
     "process_start_time_seconds": "min",
+    # Each process has its own limit of open files. A sum would hide a full worker behind the supervisor's free files.
+    "process_open_fds": "max",
+    "process_max_fds": "min",
 }
-"""The merge of families by their names without `_total`. All others, such as those of processes, are added."""
+"""The merge of families by their names without `_total`. All others, such as the CPU time of processes, are added."""
 
 _OPERATIONS: Final[Mapping[Merge, Callable[[float, float], float]]] = {
     "sum": lambda one, other: one + other,

@@ -87,6 +87,12 @@ def test_order_of_pages_does_not_matter() -> None:
     assert values(merge_families([page(OTHER), page(ONE)])) == TOGETHER
 
 
+def test_open_files_are_those_of_the_fullest_process() -> None:
+    file = "# TYPE process_open_fds gauge\nprocess_open_fds {}\n# TYPE process_max_fds gauge\nprocess_max_fds {}\n"
+    supervisor, full, other = (page(file.format(*files)) for files in ((20, 400), (390, 400), (300, 500)))
+    assert values(merge_families([supervisor, full, other])) == {"process_open_fds": 390, "process_max_fds": 400}
+
+
 def test_names_types_and_help_stay() -> None:
     (requests, *_) = merge_families([page(ONE), page(OTHER)])
     assert (requests.name, requests.type, requests.documentation) == ("weir_requests", "counter", "Requests by API.")
