@@ -35,4 +35,4 @@ class ConnectionQuotasFeature(Feature[ConnectionLimits]):
     def report(self) -> ConnectionsReport:
         users = nlargest(MAX_USERS, self.quotas.users.limited(), key=lambda user: user[1])
         shown = [(Tags(short_name(name), None).shown[0], count, most) for name, count, most in users]
-        return ConnectionsReport(self.quotas.listeners, self.admission.held, shown)
+        return ConnectionsReport(self.quotas.listeners, self.quotas.gateway, self.admission.held, shown)

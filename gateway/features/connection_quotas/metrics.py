@@ -2,20 +2,25 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons
 from gateway.admin.metrics.scrape import Scrape
 from gateway.features.connection_quotas.rules import ListenerQuota
 
+WHOLE_GATEWAY: Final = "<gateway>"
+"""The label `listener` of the limit on all listeners together."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionsReport:
-    """`held` sockets of refused clients wait to be closed. The quotas of `listeners` go on counting.
+    """`held` sockets of refused clients wait to be closed. The quotas of `listeners` and of the whole `gateway` go on counting.
 
     `users` are users with a maximum: the name as metrics show it, the open connections of this gateway, and the maximum.
     """
 
     listeners: Mapping[str, ListenerQuota]
+    gateway: ListenerQuota
     held: int
     users: Sequence[tuple[str, int, int]] = ()
 
@@ -27,6 +32,20 @@ def _per_listener(read: Callable[[ListenerQuota], float | None]) -> Read:
             value = read(quota)
             if value is not None:
                 yield (name,), value
+
+    return values
+
+
+def _per_maximum(read: Callable[[ListenerQuota], float | None]) -> Read:
+    """Values of the whole gateway too. Its connections have no sample here: a sum would count each connection twice."""
+    of_listeners = _per_listener(read)
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        yield from of_listeners(scrape)
+        report = scrape.report(ConnectionsReport)
+        value = None if report is None else read(report.gateway)
+        if value is not None:
+            yield (WHOLE_GATEWAY,), value
 
     return values
 
@@ -44,9 +63,11 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_listener_connections", "Client connections open now, TLS handshakes included.", ("listener",),
           _per_listener(lambda quota: quota.connections)),
     Value("gauge", "weir_listener_max_connections", "Maximum of open connections, over all gateways that share; absent"
-          " without a maximum.", ("listener",), _per_listener(lambda quota: quota.limits.max_connections), merge="max"),
-    Value("gauge", "weir_listener_used_ratio", "Used part of the maximum of open connections, by all gateways that share.",
-          ("listener",), _per_listener(lambda quota: quota.used_ratio), merge="max"),
+          f" without a maximum. `{WHOLE_GATEWAY}` has the maximum of all listeners together.", ("listener",),
+          _per_maximum(lambda quota: quota.limits.max_connections), merge="max"),
+    Value("gauge", "weir_listener_used_ratio", "Used part of the maximum of open connections, by all gateways that share."
+          f" `{WHOLE_GATEWAY}` has the used part of the maximum of all listeners together.", ("listener",),
+          _per_maximum(lambda quota: quota.used_ratio), merge="max"),
     Value("counter", "weir_accept_throttle_seconds_total", "Time for which new connections waited because of a"
           " connection_creation_rate of the listener or of the whole gateway.", ("listener",),
           _per_listener(lambda quota: quota.throttle_seconds_total)),

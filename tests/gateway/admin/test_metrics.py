@@ -17,7 +17,7 @@ from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
 from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
-from gateway.features.connection_quotas.rules import ConnectionSlot
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionSlot
 from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -169,6 +169,24 @@ def test_listeners_have_metrics(view: AdminView) -> None:
     assert not page.has("weir_listener_used_ratio", listener="others")
     assert page.get("weir_accept_throttle_seconds_total", listener="others") == 0
     assert page["weir_held_connections"] == 0
+
+
+def test_maximum_of_the_whole_gateway_has_a_label_of_its_own(view: AdminView, limiter: ConnectionQuotasFeature) -> None:
+    assert not Page(view).has("weir_listener_used_ratio", listener="<gateway>")
+    listeners = {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()}
+    limiter.apply(ConnectionLimits(1, {}, AcceptLimits(max_connections=12), listeners))
+    page = Page(view)
+    assert page.get("weir_listener_max_connections", listener="<gateway>") == 12
+    assert page.get("weir_listener_used_ratio", listener="<gateway>") == 0.25
+    assert page.get("weir_listener_used_ratio", listener="clients") == 0.3
+
+
+def test_sum_over_listeners_counts_each_connection_once(view: AdminView, limiter: ConnectionQuotasFeature) -> None:
+    limiter.apply(
+        ConnectionLimits(1, {}, AcceptLimits(max_connections=12), {"clients": AcceptLimits(), "others": AcceptLimits()})
+    )
+    counts = [value for (name, _), value in Page(view).samples.items() if name == "weir_listener_connections"]
+    assert sum(counts) == 3
 
 
 def test_users_with_a_maximum_have_metrics(view: AdminView, engine: QuotaEngine, limiter: ConnectionQuotasFeature) -> None:
