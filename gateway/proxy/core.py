@@ -140,9 +140,9 @@ class SessionCore:
     def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
         return self.requests.send_own_request(frame, take, now)
 
-    def confirm(self, now: float) -> None:
-        """As `ProduceInspector.confirm`. To be called before `close`, if the session has a broker."""
-        self._produce.confirm(now)
+    def confirm_all(self, now: float) -> None:
+        """As `ProduceInspector.confirm_all`. To be called before `close`, if the session has a broker."""
+        self._produce.confirm_all(now)
 
     def _is_owed(self, expected: Iterable[Entry]) -> bool:
         """True if one of the expected answers, or the one that has begun, counts although the client has gone."""

@@ -177,6 +177,14 @@ class RequestHandler(Protocol):
         ...
 
 
+class ProduceRequestHandler(RequestHandler, Protocol):
+    """The handler of a connection's Produce requests."""
+
+    def confirm_all(self, now: float) -> None:
+        """Ask the broker to confirm the requests with acks=0, as `gateway.proxy.produce_gate.ProduceInspector.confirm_all`."""
+        ...
+
+
 class ResponseHandler(Protocol):
     """Gets the broker's whole answer to a request, its four bytes of length included."""
 
@@ -287,7 +295,7 @@ class Connection:
         self.raw: TakeRaw | None = None
         self.peer = ""
         self.on_close: Callable[[], None] | None = None
-        self.produce: RequestHandler | None = None
+        self.produce: ProduceRequestHandler | None = None
         self.fetch: RequestHandler | None = None
         self.share_fetch: RequestHandler | None = None
         self.slot: Slot | None = None

@@ -91,6 +91,10 @@ class ProduceInspector(Protocol):
         """Ask the broker to confirm the requests with acks=0, unless a request is still arriving."""
         ...
 
+    def confirm_all(self, now: float) -> None:
+        """As `confirm`, for the last time before the client authenticates again or goes: then no question may follow."""
+        ...
+
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> InspectedProduce:
         """Begin with a request of `frame_bytes` with its length, whose body begins at `body_offset` of its frame."""
         ...

@@ -128,20 +128,25 @@ class TopicInspector:
         self._connection = connection
         self._gaps = gaps
         self._sent: dict[_Topic, int] = {}  # bytes with acks=0 since the last question
-        self._asked: dict[_Topic, int] = {}  # bytes with acks=0 before the question that is in flight
+        self._asked: list[dict[_Topic, int]] = []  # bytes with acks=0 before each question that is in flight
 
     def confirm(self, now: float) -> None:
         """Ask the broker for an answer behind the requests with acks=0. One question is in flight at a time."""
-        if not self._sent or self._asked:
+        if not self._asked:
+            self.confirm_all(now)
+
+    def confirm_all(self, now: float) -> None:
+        """As `confirm`, even if a question is in flight."""
+        if not self._sent:
             return
         own = self._connection.send_own_request(api_versions.ask(0, None), self._confirmed, now)
         if own is not None:
             own.outlives_client = True
-            self._asked, self._sent = self._sent, {}
+            self._asked.append(self._sent)
+            self._sent = {}
 
     def _confirmed(self, frame: bytes, now: float) -> None:  # noqa: ARG002
-        asked, self._asked = self._asked, {}
-        for (quotas, key, by_id), size in asked.items():
+        for (quotas, key, by_id), size in self._asked.pop(0).items():
             self.count(quotas, key, size, _NO_ERROR, now, by_id=by_id)
         self.confirm(now)
 

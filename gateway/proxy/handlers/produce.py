@@ -220,14 +220,15 @@ class ProduceHandler:
 
     def settle(self, now: float, *, held: bool) -> None:
         """Finish a chunk, at whose end no request is still arriving. With `held`, some requests are not answered yet."""
-        self.confirm(now)
+        if self._inspector is not None:
+            self._inspector.confirm(now)
         if self._refused and not held:
             self._mute_refused(now)
 
-    def confirm(self, now: float) -> None:
-        """As `ProduceInspector.confirm`."""
+    def confirm_all(self, now: float) -> None:
+        """As `ProduceInspector.confirm_all`."""
         if self._inspector is not None:
-            self._inspector.confirm(now)
+            self._inspector.confirm_all(now)
 
     def _mute_refused(self, now: float) -> None:
         """Mute the client once all of its requests that had arrived during a pause are answered.

@@ -299,7 +299,7 @@ class TestWithoutAnswers:
         t.ends()
         assert t.half_closes()
         t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
-        t.core.confirm(t.now)
+        t.core.confirm_all(t.now)
         t.core.close(t.now)
         t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0), QUESTION)
         t.broker_answers(YES)

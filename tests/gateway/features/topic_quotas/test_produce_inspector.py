@@ -7,7 +7,9 @@ import pytest
 from gateway.features.topic_quotas.produce_inspector import MAX_UNCONFIRMED, MESSAGE, TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
+from gateway.proxy.counters import Counters
 from gateway.proxy.handler import EndConnection
+from gateway.proxy.handlers.sasl import SaslObserver
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -16,6 +18,7 @@ from protocol.api_keys import ApiKey
 from protocol.bodies import api_versions
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.handlers.test_sasl_handler import authenticate, handshake, handshaken
 from tests.gateway.proxy.transcript import START, Transcript, limits
 from tests.protocol import codec
 
@@ -213,13 +216,26 @@ def test_topics_without_an_answer_are_bounded():
 def test_question_is_the_last_request_of_a_client_that_goes():
     t = Metered()
     t.client_sends(unanswered(1, 300), unanswered(2, 20))
-    t.broker_answers(YES)
-    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION)
-    t.client_sends(unanswered(3, 7))
-    t.core.confirm(t.now)
+    t.core.confirm_all(t.now)
     t.core.close(t.now)
+    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION)
+    t.broker_answers(YES)
+    assert t.counted()[HOT] == (300, 0, {})
     t.broker_answers(YES)
     assert t.counted()[HOT] == (320, 0, {})
+
+
+def test_no_question_stands_between_handshake_and_token():
+    """A broker takes nothing but SaslAuthenticate there, and closes the connection for any other request (KIP-368)."""
+    t = Metered(handlers=SaslObserver(Counters(), "sub").handler_factories())
+    t.client_sends(unanswered(1, 300), unanswered(2, 20))
+    t.client_sends(handshake(3, "PLAIN"))
+    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION, handshake(3, "PLAIN"))
+    t.broker_answers(YES, YES, handshaken(3))
+    t.broker_got()
+    assert t.counted()[HOT] == (320, 0, {})
+    t.client_sends(authenticate(4, b"\0alice\0secret"))
+    t.broker_got(authenticate(4, b"\0alice\0secret"))
 
 
 def test_answers_count_after_the_client_has_gone():
@@ -301,7 +317,7 @@ def test_cut_unanswered_request_ends_connection(by):
     t.goes_over()
     with pytest.raises(EndConnection, match="acks=0"):
         t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"}), acks=0), m.heartbeat(2), by=by)
-    t.core.confirm(t.now)
+    t.core.confirm_all(t.now)
     t.core.close(t.now)
     t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), QUESTION)
     t.broker_answers(YES)
