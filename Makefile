@@ -30,7 +30,7 @@ setup: $(STAMPS)/prerequisites ## install .venv with the project and its tools, 
 demo: setup ## show a throttled client with a real Kafka, until Ctrl-C or for DEMO_SECONDS=30
 	@exec $(BIN)/python -m loadtest.demo
 
-quick: $(STAMPS)/venv ## run lint and the tests that start no other process, in under a minute
+quick: $(STAMPS)/venv ## run lint and the tests that start no other process
 	@lint=$$(mktemp); { $(LINT); } > $$lint 2>&1 & failed=0; \
 	$(BIN)/python -m pytest -n 2 -m "not process" || failed=1; \
 	wait $$! || { cat $$lint; failed=1; }; rm $$lint; exit $$failed

@@ -87,9 +87,15 @@ EXAMPLES: Mapping[str, object] = {
 
 _PLACEHOLDERS: Mapping[str, object] = {"true or false": True, "whole number": 1, "number": 1}
 
-RATE = 1_048_576
-"""An example of every limit of an entity or a group."""
+RATES: Mapping[str, int] = {
+    "bytes per second": 1_048_576,
+    "partitions per second": 5,
+    "connections per second": 10,
+    "requests per second": 50,
+}
+"""Examples of the limits of entities and groups, by unit."""
 
+_OTHER_RATE = 100
 
 FIRST = {"listeners[]": "bootstrap_port"}
 """The first key of a list's item, with the dash, if it is not the first one of the model."""
@@ -145,7 +151,7 @@ def _value(key: ConfigKey) -> object:
     if key.path in EXAMPLES:
         return EXAMPLES[key.path]
     if (key.path.startswith("quotas.entities[]") and key.default == "no limit") or key.name == "ceiling":
-        return RATE
+        return RATES.get(key.unit, _OTHER_RATE)
     if key.default == "none":
         return {} if "by name" in key.kind else []
     found = re.findall("`(.*?)`", key.default)

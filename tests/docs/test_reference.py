@@ -27,14 +27,16 @@ GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "reference"), run_
 
 @pytest.mark.parametrize("name", GENERATOR["PAGES"])
 def test_page_is_up_to_date(name: str) -> None:
-    """If this fails, run `python .ci/reference` and look at the change."""
-    assert (FOLDER / name).read_text("utf-8") == GENERATOR["PAGES"][name]()
+    current = (FOLDER / name).read_text("utf-8") == GENERATOR["PAGES"][name]()
+    assert current, f"docs/reference/{name} differs from the code — run `make reference`, and look at the change"
 
 
 @pytest.mark.parametrize("row", [*METRICS, *WORKER_METRICS], ids=lambda row: row.name)
 def test_each_metric_has_a_use(row: Any) -> None:
-    (line,) = re.findall(rf"(?m)^\| `{row.name}` \|.*$", (FOLDER / "metrics.md").read_text("utf-8"))
-    assert line.split(" | ")[-1].strip(" |")
+    lines = re.findall(rf"(?m)^\| `{row.name}` \|.*$", (FOLDER / "metrics.md").read_text("utf-8"))
+    assert len(lines) == 1, f"docs/reference/metrics.md has not one line for {row.name} — run `make reference`"
+    use = lines[0].split(" | ")[-1].strip(" |")
+    assert use, f"{row.name} has no use — name one in OWN_QUERIES of .ci/reference/metric_rows.py"
 
 
 def test_smallest_config_is_valid_without_warnings() -> None:
@@ -106,7 +108,8 @@ def test_sample_has_every_key() -> None:
         return paths(value[0], path) if isinstance(value, list) and value else set()
 
     sections = {key.path.replace("[]", "") for key in all_keys() if key.section is not None}
-    assert paths(yaml.safe_load(COMPLETE), "") == {key.path.replace("[]", "") for key in all_keys()}
+    found, wanted = paths(yaml.safe_load(COMPLETE), ""), {key.path.replace("[]", "") for key in all_keys()}
+    assert found == wanted, f"docs/reference/weir.yaml lacks or adds {found ^ wanted} — run `make reference`"
 
 
 def test_sample_is_valid_with_its_examples() -> None:

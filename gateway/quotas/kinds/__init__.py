@@ -3,6 +3,8 @@
 A module with several kinds has a tuple `ALL` instead.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -16,13 +18,19 @@ def _kinds_of(module: str) -> tuple[QuotaKind, ...]:
     return kinds
 
 
-KINDS: dict[str, QuotaKind] = {
-    kind.name: kind
-    for kind in sorted(
-        (kind for module in iter_modules(__path__) if module.name != "kind" for kind in _kinds_of(module.name)),
-        key=lambda kind: kind.order,
-    )
-}
+def by_name(kinds: Iterable[QuotaKind]) -> dict[str, QuotaKind]:
+    """The kinds by name, in the order of tables. Raises ValueError if two kinds have one name or one config key."""
+    found = sorted(kinds, key=lambda kind: kind.order)
+    for field in ("name", "config_key"):
+        twice = [value for value, count in Counter(getattr(kind, field) for kind in found).items() if count > 1]
+        if twice:
+            raise ValueError(f"{__name__}: two kinds have the {field} {twice[0]!r} — give one of them another {field}")
+    return {kind.name: kind for kind in found}
+
+
+KINDS: dict[str, QuotaKind] = by_name(
+    kind for module in iter_modules(__path__) if module.name != "kind" for kind in _kinds_of(module.name)
+)
 """Every quota kind by its name, in the order of tables."""
 
 ROW_KINDS = tuple(kind for kind in KINDS.values() if kind.api is None)

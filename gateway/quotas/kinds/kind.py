@@ -49,7 +49,8 @@ BYTES: Final = Unit("bytes", ("B", "KiB", "MiB", "GiB", "TiB"), "Bps")
 class Charge:
     """The Kafka messages that use up a quota: requests of `apis`, or the responses to them.
 
-    A message costs `per_message` units, and `per_byte` units for each byte. With both 0, the handler of the API counts units.
+    A message costs `per_message` units, and `per_byte` units for each byte. The registry of handlers charges requests with
+    these figures. If both are 0, and for responses, the handler of each API has to charge.
     """
 
     apis: frozenset[ApiKey]
@@ -91,12 +92,11 @@ class QuotaKind:
     - `entity_types`: the types of ClientQuotaEntity that can have the quota: Kafka's, and Weir's own `group`.
     - `integral` quotas are whole numbers; `largest` is the limit of Kafka's type.
     - `meters`: the algorithms by their names in the config file, the default one first.
-    - `full_request`: None if no mute can end a client's session.
+    - `full_request`: of each kind that charges and does not spare members, since its mutes may end a client's session.
     - `per_second`: False for a limit that is a total.
     - `at_each_broker`: False if Kafka counts the quota at one broker for the whole cluster.
     - `in_overview`: the live page and the reports show the sum over all entities.
     - `api`: the only API of a kind of `request_rates`. Such a kind has no key of its own in a row of the config.
-    - `spares_members`: mutes for the quota are so short that no member of a group is lost (`gateway.proxy.membership`).
     """
 
     name: str
@@ -114,7 +114,15 @@ class QuotaKind:
     at_each_broker: bool = True
     in_overview: bool = False
     api: ApiKey | None = None
-    spares_members: bool = False
+
+    @property
+    def spares_members(self) -> bool:
+        """True if mutes for the quota end before a member of a group is lost (`gateway.proxy.membership`).
+
+        A kind that charges bytes mutes for its whole time: a producer could send heartbeats to escape its rate (decision 029).
+        """
+        charge = self.charge
+        return charge is not None and charge.by == "request" and charge.per_message > 0 and charge.per_byte == 0
 
     @property
     def title(self) -> str:

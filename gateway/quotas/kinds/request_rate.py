@@ -17,5 +17,4 @@ KIND = QuotaKind(
     order=4,
     charge=Charge(frozenset(ApiKey) - BEFORE_AUTHENTICATION, by="request", per_message=1),
     meters={"token_bucket": TokenBucket.for_bytes},
-    spares_members=True,
 )

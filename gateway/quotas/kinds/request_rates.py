@@ -26,7 +26,6 @@ def _kind(api: ApiKey) -> QuotaKind:
         integral=False,
         meters=REQUEST_RATE.meters,
         api=api,
-        spares_members=True,
     )
 
 

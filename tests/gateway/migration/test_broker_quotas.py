@@ -132,11 +132,18 @@ def test_entities_of_one_level_are_one_wave() -> None:
     assert waves([alice, default, bob]) == [[default], [alice, bob]]
 
 
-def test_every_kind_of_kafka_has_a_scope() -> None:
+WEIRS_OWN = {"request_rate"}
+"""The keys of kinds that brokers do not have."""
+
+
+@pytest.mark.parametrize("key", sorted({kind.config_key for kind in ROW_KINDS} - WEIRS_OWN))
+def test_every_kind_of_kafka_has_a_scope(key: str) -> None:
     """A kind that brokers have as well must not be left at the brokers by an oversight."""
-    kafkas = {kind.config_key for kind in ROW_KINDS} - {"request_rate"}
-    entity = {key: ANY_IP if key == "connection_creation_rate" else ALICE for key in kafkas}
-    assert all(translated({entity[key]: {key: 5.0}}, 3).moved for key in kafkas)
+    entity = ANY_IP if key == "connection_creation_rate" else ALICE
+    assert translated({entity: {key: 5.0}}, 3).moved, (
+        f"{key} stays at the brokers — if Kafka has this quota, add it to PER_BROKER or PER_CLUSTER in"
+        " gateway/migration/broker_quotas.py; if not, add it to WEIRS_OWN in this test"
+    )
 
 
 @pytest.mark.parametrize(
