@@ -213,7 +213,7 @@ class ChannelThrottle:
             if changed or self._gated:
                 left = max(self._bucket.throttle_left(now), self._gate_delay)
             else:
-                left = self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
+                left = still_held(self._bucket, max(0.0, self.until - now), self._limit, now)
             for bucket in buckets:
                 if bucket is not self._bucket:
                     left = max(left, bucket.throttle_left(now))
@@ -256,3 +256,19 @@ class ChannelThrottle:
         if self._bucket is not None:
             self._bucket = None
             self._counters.muted -= 1
+
+
+def still_held(bucket: Bucket, left: float, limit: float | None, now: float) -> float:
+    """The remaining seconds of a mute after a change of the configuration: `left` remained of it, under `limit`.
+
+    A token bucket knows the rest of its debt, but not how long its clients wait for each other. A window forgets a burst
+    with its samples, long before the mute ends. So the rest of the mute is scaled as the limit was.
+    """
+    meter, after = bucket.meter, bucket.resolution.limit
+    if meter is None or after is None or not bucket.policy.enforce:
+        return 0.0
+    if limit == after and bucket.line.length > 0.0:
+        return left
+    if meter.tokens(now) is not None:
+        return min(left, meter.delay(now))
+    return left if limit is None else left * min(1.0, limit / after)

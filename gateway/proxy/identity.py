@@ -149,7 +149,7 @@ class Client:
         """True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
         exempt = self._exempt.get(name)
         if exempt is None:
-            exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
+            exempt = self._exempt[name] = self._engine.table.exempts(name, self.user, self.client_id)
         return exempt
 
     def has_request_rate(self, now: float) -> bool:

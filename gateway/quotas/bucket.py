@@ -1,6 +1,6 @@
 """One entity's use of one quota kind: its meter, its counters, and the throttle decisions on its requests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
@@ -36,7 +36,7 @@ class Bucket:
         "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
         "early_seconds_max", "early_seconds_total", "early_total", "episode", "first_requests", "kind", "labelled", "last_used",
         "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
-        "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before",
+        "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before", "successor",
         "throttle_seconds_total", "throttled_total", "totals", "unenforced_total",
     )  # fmt: skip
 
@@ -76,12 +76,15 @@ class Bucket:
         self.others_marks: list[int] | None = None  # None before the first report
         self.over_at = -inf  # when the quota was last exceeded
         self.episode = ThrottleEpisode()
+        self.successor: Callable[[Bucket, float], Bucket] | None = None  # set once the bucket is forgotten
 
     def charge(self, amount: int, now: float) -> QuotaVerdict:
         """Measure `amount`. A debt that rounds to 0 ms throttles nobody; the meter keeps the debt.
 
         A bucket whose quotas are not enforced counts each delay as if the client had waited, and forgives the debt.
         """
+        if self.meter is None and self.successor is not None:
+            return self.successor(self, now).charge(amount, now)
         self.amount_total += amount
         if self.meter is None:
             return 0.0, False
@@ -92,6 +95,9 @@ class Bucket:
 
     def record(self, amount: int, now: float) -> None:
         """Measure `amount` (negative: give it back) without throttling this request. A debt throttles the next request."""
+        if self.meter is None and self.successor is not None:
+            self.successor(self, now).record(amount, now)
+            return
         self.amount_total += amount
         if self.meter is not None:
             self.meter.charge(amount, now)
@@ -216,20 +222,6 @@ class Bucket:
         self.early_total += 1
         self.early_seconds_total += seconds
         self.early_seconds_max = max(self.early_seconds_max, seconds)
-
-    def still_held(self, left: float, limit: float | None, now: float) -> float:
-        """The remaining seconds of a mute after a change of the configuration: `left` remained of it, under `limit`.
-
-        A token bucket knows the rest of its debt, but not how long its clients wait for each other. A window forgets a burst
-        with its samples, long before the mute ends. So the rest of the mute is scaled as the limit was.
-        """
-        if self.meter is None or self.resolution.limit is None or not self.policy.enforce:
-            return 0.0
-        if limit == self.resolution.limit and self.line.length > 0.0:
-            return left
-        if self.meter.tokens(now) is not None:
-            return min(left, self.meter.delay(now))
-        return left if limit is None else left * min(1.0, limit / self.resolution.limit)
 
     def throttle_left(self, now: float) -> float:
         """The throttle time in seconds of a request that arrives now."""
@@ -381,6 +373,11 @@ class Bucket:
         """True if a new bucket would make the same decisions, and the figures are old."""
         unused = self.connections == 0 and self.reserved == 0 and now - self.last_used >= idle_seconds
         return unused and (self.meter is None or self.meter.idle(now))
+
+    def forget(self, successor: Callable[["Bucket", float], "Bucket"]) -> None:
+        """Pass all later charges on. A request that is under way may keep this bucket for as long as its answer takes."""
+        self.meter = None
+        self.successor = successor
 
     def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
         if delay < LEAST_DELAY:

@@ -105,9 +105,6 @@ class QuotaEngine:
             return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
         return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
 
-    def exempts(self, name: str, user: str, client_id: str) -> bool:
-        return self._table.exempts(name, user, client_id)
-
     def acquire_ip(self, kind: str, ip: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""
         return self._acquire_limited(kind, self._table.resolve_ip(KINDS[kind].config_key, ip), broker, now)
@@ -120,10 +117,6 @@ class QuotaEngine:
         if resolution.limit is None:
             return None
         return self._acquire(kind, at_broker(resolution, kind, broker, by_broker=self.settings.by_broker), 0, now)
-
-    def user_limit(self, key: str, user: str) -> float | None:
-        """A limit of a user without a bucket, such as `MAX_CONNECTIONS`."""
-        return self._table.resolve_user(key, user).limit
 
     @property
     def table(self) -> QuotaTable:
@@ -285,6 +278,7 @@ class QuotaEngine:
                     bucket.tick(now, marking=marking)
                     if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
                         self._drop(name, bucket)
+                        bucket.forget(self._successor)
                     elif not bucket.labelled:
                         if (bucket.connections or bucket.resolution.configured) and slots.grant(bucket, now):
                             bucket.add_to(self._gone[name])
@@ -353,6 +347,12 @@ class QuotaEngine:
             self._labelled[kind].take(bucket)
         else:
             bucket.add_to(self._gone[kind])
+
+    def _successor(self, forgotten: Bucket, now: float) -> Bucket:
+        """The bucket that a client of a forgotten bucket gets now."""
+        bucket = self._acquire(forgotten.kind.name, self._again(forgotten.kind, forgotten.resolution), 0, now)
+        self.release(bucket, now)
+        return bucket
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         if resolution.limit is None:

@@ -65,7 +65,7 @@ class UserConnections:
     def accept(self, user: str, now: float, broker: int = BOOTSTRAP) -> UserVerdict:
         """Count a connection to a broker, or refuse it. A refused one uses nothing of the rate."""
         settings = self._engine.settings
-        most = self._engine.user_limit(MAX_CONNECTIONS, user)
+        most = self._engine.table.resolve_user(MAX_CONNECTIONS, user).limit
         if most is not None and settings.enforce and self.count(user) >= part_of(int(most), self.parts):
             self.refused += 1
             return UserVerdict("max_per_user", self._hold())
@@ -110,7 +110,7 @@ class UserConnections:
             known, most = self._limits[user]
             if known != generation and lookups > 0:
                 lookups -= 1
-                most = self._engine.user_limit(MAX_CONNECTIONS, user)
+                most = self._engine.table.resolve_user(MAX_CONNECTIONS, user).limit
                 self._limits[user] = generation, most
             if most is not None:
                 yield user, count, int(most)

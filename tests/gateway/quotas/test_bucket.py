@@ -93,7 +93,7 @@ def test_unlimited_bucket_only_counts():
     assert not b.full(10, START)
     assert b.fetch_allowance(0, START) is None
     assert b.reserve(consumer(300), 5_000, START) == 300
-    assert (b.still_held(5.0, LIMIT, START), b.throttle_left(START), b.capacity(), b.used_ratio(START)) == (0.0, 0.0, 0.0, 0.0)
+    assert (b.throttle_left(START), b.capacity(), b.used_ratio(START)) == (0.0, 0.0, 0.0)
     assert b.shared_meter() is None
     assert b.row(START).tokens is None
 
@@ -262,33 +262,6 @@ def test_early_requests_add_up():
         b.note_early(seconds)
     row = b.row(START)
     assert (row.early_total, row.early_seconds_total, row.early_seconds_max) == (3, 3.5, 2.0)
-
-
-@pytest.mark.parametrize(("limit", "left"), [(LIMIT, 2.0), (500.0, 2.0), (None, 2.0)])
-def test_mute_lasts_no_longer_than_the_debt(limit, left):
-    b = bucket()
-    b.charge(12_000, START)
-    assert b.still_held(5.0, limit, START) == left
-    assert b.still_held(0.5, limit, START) == 0.5
-
-
-def test_mute_in_line_keeps_its_time_under_the_same_limit():
-    b = bucket()
-    b.charge(BURST + 100, START)
-    b.refuse_fetch(consumer(4_000), START)
-    assert b.still_held(3.0, LIMIT, START) == 3.0
-    assert b.still_held(3.0, 500.0, START) == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize(("limit", "left"), [(500.0, 2.0), (LIMIT, 4.0), (2_000.0, 4.0), (None, 4.0)])
-def test_mute_for_a_window_is_scaled_as_the_limit(limit, left):
-    assert bucket(meter=WindowMeter(LIMIT, SHORT)).still_held(4.0, limit, START) == left
-
-
-def test_mute_ends_without_enforcement():
-    b = bucket(enforce=False)
-    b.meter.charge(12_000, START)
-    assert b.still_held(5.0, LIMIT, START) == 0.0
 
 
 def test_throttle_left_has_the_line_until_the_bucket_is_full():

@@ -6,11 +6,12 @@ from math import isfinite
 import pytest
 
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.line import Consumer
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
 from gateway.quotas.shared_meter import Part
 
@@ -90,6 +91,50 @@ def test_engine_drops_idle_buckets_sooner_when_half_full(clients, left):
     assert len(list(subject.buckets())) == left
     subject.tick(START + 3_600.0)
     assert list(subject.buckets()) == []
+
+
+def forgotten(subject, bucket):
+    """Have the engine forget a bucket that is still referred to, as by a request without an answer."""
+    subject.release(bucket, START)
+    subject.tick(START + BUCKET_IDLE_SECONDS)
+    assert bucket not in list(subject.buckets())
+    return START + BUCKET_IDLE_SECONDS
+
+
+def test_charge_to_a_forgotten_bucket_reaches_the_next_one():
+    subject = engine()
+    old = subject.acquire("produce", "", "a", START)
+    now = forgotten(subject, old)
+    assert old.charge(5_000, now) == (3.0, True)
+    old.record(1_000, now)
+    new = subject.acquire("produce", "", "a", now)
+    assert (new.amount_total, new.meter.delay(now), new.connections) == (6_000, 4.0, 1)
+    assert old.amount_total == 0, "it would count twice"
+
+
+def test_answer_to_a_forgotten_bucket_reaches_the_next_one():
+    subject = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(None, DEFAULT), {"consumer_byte_rate": 100.0}),)), START)
+    old = subject.acquire("fetch", "", "a", START)
+    now = forgotten(subject, old)
+    assert old.charge_fetch(Consumer(), 1_500, now) == (5.0, True)
+    assert subject.acquire("fetch", "", "a", now).amount_total == 1_500
+
+
+def test_use_of_a_forgotten_bucket_without_a_limit_counts():
+    subject = engine()
+    old = subject.acquire("fetch", "", "a", START)
+    now = forgotten(subject, old)
+    old.record(10, now)
+    assert old.charge(10, now) == (0.0, False)
+    assert subject.acquire("fetch", "", "a", now).amount_total == 20
+
+
+def test_charge_to_a_forgotten_bucket_follows_its_new_limit():
+    subject = engine()
+    old = subject.acquire("produce", "", "a", START)
+    now = forgotten(subject, old)
+    subject.apply(settings(500.0), now)
+    assert old.charge(5_000, now) == (8.0, True)
 
 
 def test_client_without_a_slot_counts_once_among_the_others():

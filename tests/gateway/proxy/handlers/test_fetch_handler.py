@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from gateway.proxy.states import MUTED
-from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
@@ -697,3 +697,17 @@ def test_share_fetch_ignores_pending_one_without_quota():
     t.broker_inbox.clear()
     t.client_sends(share_fetch(3))
     assert t.broker_inbox
+
+
+def test_late_answer_is_charged_though_its_bucket_is_forgotten():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, session=OUTSIDE))
+    t.client_sends(m.fetch(2, session=OUTSIDE, client_id="another"))  # gives the bucket of the first one back
+    t.passes(BUCKET_IDLE_SECONDS)
+    t.engine.tick(t.now)
+    t.broker_answers(m.fetched(1, size=15_000))
+    again = Transcript(engine=t.engine)
+    again.now = t.now
+    again.client_sends(m.fetch(3, session=OUTSIDE))
+    again.broker_got()
+    again.client_got(m.fetched_nothing(3, throttle_time_ms=5_000))
