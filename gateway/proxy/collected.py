@@ -1,4 +1,4 @@
-"""Requests that are collected until they are whole and decided, and the bytes that all of them may hold in one gateway."""
+"""Requests and answers that are collected until they are whole, and the bytes that all of them may hold in one gateway."""
 
 from typing import Final
 
@@ -10,17 +10,25 @@ MAX_COLLECTED_BYTES: Final = 16 * 1024 * 1024
 MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
 """The limit for Produce requests, which have a budget of their own. One may have `connections.max_frame_bytes`."""
 
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""The limit for collected answers. They count until the client has read them: otherwise a client that reads nothing could hold
+any number of bytes."""
+
 UNCOUNTED_BYTES: Final = 16 * 1024
-"""The bytes that each connection may always hold, so that no client can keep others from small requests."""
+"""The bytes that each connection may always hold, so that no client can keep others from small requests and answers."""
 
 
 class Budget:
-    """The bytes, above `UNCOUNTED_BYTES` each, that several connections hold together. `holders` are those that hold any."""
+    """The bytes, above `UNCOUNTED_BYTES` each, that several connections hold together. `holders` are those that hold any.
 
-    __slots__ = ("held", "holders", "maximum")
+    `contents` names the bytes in error messages.
+    """
 
-    def __init__(self, maximum: int) -> None:
+    __slots__ = ("contents", "held", "holders", "maximum")
+
+    def __init__(self, maximum: int, contents: str) -> None:
         self.maximum = maximum
+        self.contents = contents
         self.held = 0
         self.holders = 0
 
@@ -29,22 +37,28 @@ class Budget:
         self.held += after - before
         self.holders += (after > 0) - (before > 0)
 
-    def exceeded_by(self, held: int) -> bool:
-        """True if all hold too many bytes, and a connection with `held` of them has more than its share.
+    def check(self, held: int) -> None:
+        """Raise EndConnection if all hold too many bytes, and a connection with `held` of them has more than its share.
 
         The others may go on. Otherwise a client with long requests could end the connections of those with short ones.
         """
-        return self.held > self.maximum and held * self.holders >= self.held
+        if self.held > self.maximum and held * self.holders >= self.held:
+            raise EndConnection(
+                f"the gateway holds {self.held} bytes of {self.contents}, more than {self.maximum}:"
+                " send smaller requests of this kind, or fewer at a time",
+                limit="collected_bytes",
+            )
 
 
 class CollectBudget:
-    """The bytes that all connections of one gateway hold now, of requests with records and without."""
+    """The bytes that all connections of one gateway hold now, of requests with records and without, and of answers."""
 
-    __slots__ = ("records", "requests")
+    __slots__ = ("answers", "records", "requests")
 
     def __init__(self) -> None:
-        self.requests = Budget(MAX_COLLECTED_BYTES)
-        self.records = Budget(MAX_RECORDS_BYTES)
+        self.requests = Budget(MAX_COLLECTED_BYTES, "unfinished requests")
+        self.records = Budget(MAX_RECORDS_BYTES, "unfinished requests")
+        self.answers = Budget(MAX_ANSWER_BYTES, "answers that it has to see whole")
 
 
 class Collected:
@@ -75,13 +89,7 @@ class Collected:
         """Keep the next bytes of the request. Raises EndConnection if all connections together hold too many."""
         self._data += piece
         self._count(max(0, len(self._data) - UNCOUNTED_BYTES))
-        budget = self._budget
-        if budget.exceeded_by(self._counted):
-            raise EndConnection(
-                f"the gateway holds {budget.held} bytes of unfinished requests, more than {budget.maximum}:"
-                " send smaller requests of this kind, or fewer at a time",
-                limit="collected_bytes",
-            )
+        self._budget.check(self._counted)
 
     @property
     def counted(self) -> bool:
@@ -105,3 +113,52 @@ class Collected:
     def _count(self, count: int) -> None:
         self._budget.count(self._counted, count)
         self._counted = count
+
+
+class HeldAnswers:
+    """The bytes of collected answers that one connection holds: of one that arrives, and of those that its client has not read.
+
+    `counted` are those that the budget counts.
+    """
+
+    __slots__ = ("_arriving", "_budget", "_closed", "_unread", "counted")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._arriving = 0
+        self._unread = 0
+        self._closed = False
+        self.counted = 0
+
+    def begin(self, size: int) -> None:
+        """An answer of `size` bytes begins to arrive."""
+        self._arriving = size
+        self._count()
+
+    def end(self) -> None:
+        """The answer has arrived."""
+        self._unread += self._arriving
+        self._arriving = 0
+
+    def read(self) -> None:
+        """The client has read all answers but the one that arrives."""
+        self._unread = 0
+        self._count()
+
+    def check(self) -> None:
+        """Raise EndConnection, once, if all connections together hold too many bytes and this one more than its share."""
+        try:
+            self._budget.check(self.counted)
+        except EndConnection:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Count nothing any more, as the client has gone or is to go: the broker's last answers wait for nobody."""
+        self._closed = True
+        self._count()
+
+    def _count(self) -> None:
+        count = 0 if self._closed else max(0, self._arriving + self._unread - UNCOUNTED_BYTES)
+        self._budget.count(self.counted, count)
+        self.counted = count

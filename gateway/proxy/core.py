@@ -76,14 +76,23 @@ class SessionCore:
     def follow_up(self, now: float) -> None:
         """Go on with the client if the broker's answers allow it. An error raised here is the client's doing."""
         responses = self.responses
+        if responses.held.counted:
+            self._check_held_answers()
         if responses.resumable or self.requests.crowded:
             responses.resumable = False
             self.requests.resume(now)
         if self.throttle.active:
             self.requests.pause_where_muted()
 
+    def _check_held_answers(self) -> None:
+        held = self.responses.held
+        if not self.requests.client_full:
+            held.read()
+        held.check()
+
     def client_reads(self, now: float) -> None:
         """Take the client's requests again, as it has read its responses."""
+        self.responses.held.read()
         self.requests.client_reads(now)
         if self.throttle.active:
             self.requests.pause_where_muted()
@@ -177,6 +186,7 @@ class SessionCore:
                     entry.special = None
             self.in_flight.extend(expected)
         self.responses.write = _write_to_nobody
+        self.responses.held.close()
         self.connection.close()
         self.requests.close()
         self.throttle.abandon()

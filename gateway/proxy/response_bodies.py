@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from gateway.proxy.collected import HeldAnswers
+from gateway.proxy.in_flight import Entry
 from gateway.proxy.wire import Data
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
@@ -48,6 +50,25 @@ PLAIN: Final = frozenset(
 )
 """api key << 16 | version of every response that is passed on as it comes unless its client is muted."""
 
+
+def translated(entry: Entry, frame: bytes, translate: Translate) -> bytes:
+    """A whole frame with the addresses, and the versions of APIs, that clients see."""
+    since, rewrite = REWRITES.get(entry.api_key, NO_REWRITE)
+    return rewrite(entry.version, frame, translate) if entry.version >= since else frame
+
+
+def patched(entry: Entry, frame: bytes, left: int) -> Data:
+    """A whole frame, or its beginning, with the longer one of the broker's throttle time and `left` (ms)."""
+    if left == 0:
+        return frame
+    offset = throttle_offset(entry.api_key, entry.version, frame, 0, len(frame))
+    if offset < 0 or read_throttle(frame, offset) >= left:
+        return frame
+    changed = bytearray(frame)
+    patch_throttle(changed, offset, left)
+    return changed
+
+
 Change = Callable[[bytes, float], Data]
 """(whole frame, time of writing in monotonic seconds) -> the bytes to write instead"""
 
@@ -75,10 +96,11 @@ class DroppedBody:
 
 
 class CollectedBody:
-    """A response that has to be seen whole before it can be changed."""
+    """A response that has to be seen whole before it can be changed. `held` counts its bytes."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: Change, held: HeldAnswers) -> None:
         self._change = change
+        self._held = held
         self._frame = bytearray()
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
@@ -86,6 +108,7 @@ class CollectedBody:
         return b""
 
     def finish(self, now: float) -> Data:
+        self._held.end()
         return self._change(bytes(self._frame), now)
 
 

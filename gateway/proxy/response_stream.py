@@ -8,6 +8,7 @@ from typing import Final
 from librt.strings import read_i32_be
 
 from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.collected import HeldAnswers
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import LATENCY_BUCKETS
 from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
@@ -24,14 +25,16 @@ from gateway.proxy.response_bodies import (
     DroppedBody,
     SearchedBody,
     lag_noted,
+    patched,
+    translated,
 )
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
-from protocol.bodies import node_endpoints, produce
+from protocol.bodies import addresses, node_endpoints, produce
 from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
-from protocol.throttle import patch_throttle, read_throttle, throttle_offset
+from protocol.throttle import read_throttle, throttle_offset
 
 _SLOTS_PER_SECOND: Final = 1 << 20
 _NO_ERROR: Final = b"\0\0"
@@ -40,7 +43,7 @@ _THROTTLE_AND_TAGS: Final = 5
 _ERROR_TO_THROTTLE: Final = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
-_FETCH: Final = int(ApiKey.FETCH)
+_METADATA: Final = int(ApiKey.METADATA)
 
 
 class ResponseStream:
@@ -49,7 +52,7 @@ class ResponseStream:
     __slots__ = (
         "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
         "_in_flight", "_latency", "_latency_seconds", "_own_due", "_throttle", "_wait_moves", "_wait_seconds", "_waits",
-        "current", "own_bytes", "raw_due", "resumable", "write",
+        "current", "held", "own_bytes", "raw_due", "resumable", "write",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +68,7 @@ class ResponseStream:
         self._waits: dict[Entry, float] = {}  # of requests in flight
         self._throttle = throttle
         self._in_flight = in_flight
+        self.held = HeldAnswers(context.collect_budget.answers)
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
         self.current: Entry | None = None  # its response has begun and is not over
@@ -239,10 +243,10 @@ class ResponseStream:
         if isinstance(special, OwnRequest):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
         if isinstance(special, InterceptedRequest):
-            handler = special.handler
+            handler, translate = special.handler, self._context.translate
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(handler.response(self._translated(frame, entry), then), entry, then),
+                lambda frame, then: self._patched(handler.response(translated(entry, frame, translate), then), entry, then),
             )  # fmt: skip
         if isinstance(special, ThrottledFetch) and self._fetch.empties(special, chunk, pos, after, entry, now):
             return self._empty(pieces, chunk, start, pos, after, entry, now)
@@ -266,11 +270,19 @@ class ResponseStream:
             if api_key != _PRODUCE or not self._is_clean(chunk, pos, after, entry.key):
                 return self._search(pieces, chunk, start, pos, after, entry, now)
         elif version >= REWRITES.get(api_key, NO_REWRITE)[0]:
+            if api_key == _METADATA and after > len(chunk):
+                return self._pass_behind_brokers(pieces, chunk, start, pos, entry, now)
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(self._translated(frame, entry), entry, then),
+                lambda frame, then: self._patched(translated(entry, frame, self._context.translate), entry, then),
             )  # fmt: skip
         return self._patch(pieces, chunk, start, pos, after, entry, now)
+
+    def _pass_behind_brokers(self, pieces: list[Data], chunk: bytes, start: int, pos: int, entry: Entry, now: float) -> int:
+        """Translate the brokers at the beginning of a Metadata response, and pass on its topics as they come."""
+        front, behind = addresses.rewrite_metadata_front(entry.version, chunk, pos, len(chunk), self._context.translate)
+        pieces += (memoryview(chunk)[start:pos], self._patched(front, entry, now))
+        return behind
 
     def _is_clean(self, chunk: bytes, pos: int, after: int, key: int) -> bool:
         """True for a Produce response for one partition without optional fields. It is remembered."""
@@ -337,27 +349,14 @@ class ResponseStream:
         if after <= len(chunk):
             pieces += (memoryview(chunk)[start:pos], change(chunk[pos:after], now))
             return after
+        self.held.begin(after - pos)
         pieces.append(memoryview(chunk)[start:pos])
-        self._body = CollectedBody(change)
+        self._body = CollectedBody(change, self.held)
         self._body.feed(chunk, pos, len(chunk))
         return len(chunk)
 
-    def _translated(self, frame: bytes, entry: Entry) -> bytes:
-        """A whole frame with the addresses, and the versions of APIs, that clients see."""
-        since, rewrite = REWRITES.get(entry.api_key, NO_REWRITE)
-        return rewrite(entry.version, frame, self._context.translate) if entry.version >= since else frame
-
     def _patched(self, frame: bytes, entry: Entry, now: float) -> Data:
-        """A whole frame with the longer one of the broker's throttle time and ours."""
-        left = self._throttle.time_left_ms(now)
-        if left == 0:
-            return frame
-        offset = throttle_offset(entry.api_key, entry.version, frame, 0, len(frame))
-        if offset < 0 or read_throttle(frame, offset) >= left:
-            return frame
-        changed = bytearray(frame)
-        patch_throttle(changed, offset, left)
-        return changed
+        return patched(entry, frame, self._throttle.time_left_ms(now))
 
     def _finish_current(self, pieces: list[Data], chunk: bytes, start: int, pos: int, now: float) -> int:
         """The response that earlier chunks began ends at `pos`."""

@@ -9,13 +9,14 @@ Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT16, INT32, LENGTH_BYTES, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 Translate = Callable[[int, str, int], tuple[str, int] | None]
 """Maps (node id, host, port) to the host and port for clients, or to None to remove this broker from the list."""
 
 _MAX_STRING_BYTES: Final = 2**15 - 1
+_MAX_FRAME_BYTES: Final = 2**31 - 1
 _METADATA_RACK_SINCE: Final = 1
 _METADATA_THROTTLE_SINCE: Final = 3
 _METADATA_FLEXIBLE_SINCE: Final = 9
@@ -51,11 +52,25 @@ def rewrite_metadata(version: int, frame: Buffer, translate: Translate) -> bytes
     A broker that `translate` maps to None is left out. Its partitions keep their leader's id, and clients treat the leader
     as not available yet. Raises `InvalidFrame`.
     """
-    compact = version >= _METADATA_FLEXIBLE_SINCE
-    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    reader = Reader.of_whole_response(frame, header_version=int(version >= _METADATA_FLEXIBLE_SINCE))
+    return _rewrite(reader, _metadata_shape(reader, version), translate)
+
+
+def rewrite_metadata_front(version: int, buf: Buffer, start: int, seen: int, translate: Translate) -> tuple[bytes, int]:
+    """As `rewrite_metadata`, for a response at `start` of which the bytes before `seen` have arrived.
+
+    Returns the new frame up to the end of the brokers, and the old offset of this end: all bytes from there on are copied.
+    Raises `Incomplete` if a broker ends behind `seen`, and `InvalidFrame`.
+    """
+    reader = Reader.of_response(buf, start, seen, header_version=int(version >= _METADATA_FLEXIBLE_SINCE))
+    return _front(reader, start, _metadata_shape(reader, version), translate), reader.pos
+
+
+def _metadata_shape(reader: Reader, version: int) -> BrokerShape:
+    """Skip the fields before the brokers, and return the brokers' layout."""
     if version >= _METADATA_THROTTLE_SINCE:
         reader.skip(_THROTTLE_BYTES)
-    return _rewrite(reader, BrokerShape(compact=compact, rack=version >= _METADATA_RACK_SINCE), translate)
+    return BrokerShape(compact=reader.compact, rack=version >= _METADATA_RACK_SINCE)
 
 
 def rewrite_describe_cluster(version: int, frame: Buffer, translate: Translate) -> bytes:
@@ -74,10 +89,19 @@ def rewrite_describe_cluster(version: int, frame: Buffer, translate: Translate) 
 
 
 def _rewrite(reader: Reader, shape: BrokerShape, translate: Translate) -> bytes:
-    start = reader.pos
+    front = _front(reader, 0, shape, translate)
+    return b"".join((front, memoryview(reader.buf)[reader.pos :]))
+
+
+def _front(reader: Reader, start: int, shape: BrokerShape, translate: Translate) -> bytes:
+    """The frame at `start` up to the end of the brokers, at which the reader stands, with its length field updated."""
+    array_at = reader.pos
     brokers = read_brokers(reader, shape)
     array = replaced(reader.buf, brokers, shape, translate)
-    return spliced(reader.buf, [(start, reader.pos, array)])
+    size = reader.end - start - LENGTH_BYTES + len(array) - (reader.pos - array_at)
+    if size > _MAX_FRAME_BYTES:
+        raise InvalidFrame("bad_length", f"translated addresses make the frame {size} bytes long, at most {_MAX_FRAME_BYTES}")
+    return b"".join((INT32.pack(size), memoryview(reader.buf)[start + LENGTH_BYTES : array_at], array))
 
 
 def read_brokers(reader: Reader, shape: BrokerShape) -> list[Broker]:

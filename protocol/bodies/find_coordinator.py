@@ -16,6 +16,9 @@ COORDINATOR_NOT_AVAILABLE: Final = 15
 MAX_KEYS: Final = 20_000
 """Per request. AdminClients ask for all groups of a call in one request. Its answer takes some 0.1 s, interpreted."""
 
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
+"""Per request, for `MAX_KEYS` names of 200 bytes. The broker's answer repeats the names, and Weir holds it whole."""
+
 _THROTTLE_SINCE: Final = 1
 _ERROR_MESSAGE_SINCE: Final = 1
 _FLEXIBLE_SINCE: Final = 3

@@ -3,12 +3,15 @@
 import contextlib
 import socket
 
+from gateway.proxy.collected import MAX_ANSWER_BYTES
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import fetched
 from tests.protocol import codec
 
 MIB = 1 << 20
+GROUPS = ["g" * 32_000] * 125
+"""The names for a FindCoordinator of almost 4 MiB."""
 STALLED_SECONDS = 1.0
 
 
@@ -50,3 +53,25 @@ def test_broker_answers_are_bounded(broker, start_weir, connect):
         client.send(*(m.fetch(number, session=(0, -1)) for number in range(150)))
         broker.wait_for(lambda: broker.count(ApiKey.FETCH) == 150, "every Fetch")
     assert weir.resident_bytes() - before < 8 * MIB
+
+
+def test_collected_answers_share_a_budget(broker, start_weir, connect):
+    """The client chooses the size of the answer to a FindCoordinator, which Weir has to see whole."""
+    rows = [{"key": group, "node_id": 1, "host": "127.0.0.1", "port": broker.port} for group in GROUPS]
+    request = codec.encode_request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": GROUPS}, 1, "x")
+    answer = codec.encode_response(ApiKey.FIND_COORDINATOR, 4, {"coordinators": rows}, 1)
+    broker.answers[ApiKey.FIND_COORDINATOR] = lambda _: answer
+    weir = start_weir(broker.bootstrap_servers)
+    before = weir.resident_bytes()
+    fitting = MAX_ANSWER_BYTES // len(answer)
+    clients = []
+    for number in range(2 * fitting):
+        clients.append(connect(weir, receive_buffer=4096))
+        clients[-1].send(request)
+        broker.wait_for(lambda sent=number + 1: broker.count(ApiKey.FIND_COORDINATOR) == sent, "the request")
+    assert all(client.is_closed() for client in clients[fitting + 1 :])
+    assert weir.metric("weir_connections_rejected_total", reason="collected_bytes") >= fitting - 1
+    assert "bytes of answers" in weir.log()
+    assert weir.resident_bytes() - before < 2 * MAX_ANSWER_BYTES
+    assert len(clients[0].receive()) == len(answer)
+    assert len(connect(weir).ask(request)[0]) == len(answer)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.proxy.handler import FORWARD, Connection, HandlerFactory, Replace, Request, Verdict
+from gateway.proxy.handler import FORWARD, Connection, HandlerFactory, Replace, Request, Verdict, check_size
 from gateway.proxy.handlers.charging import MEMBERSHIP_APIS, ChargedRequestHandler, MemberRequestHandler
 from gateway.quotas.kinds import request_kinds
 from protocol.api_keys import APIS, ApiKey
@@ -16,10 +16,11 @@ _UNKNOWN_VERSION: Final = b"\x7f\xff"
 
 
 class FindCoordinatorHandler:
-    """Checks the keys of a FindCoordinator, since the broker's answer is opened for its addresses."""
+    """Checks the size of a FindCoordinator and its keys, since the broker's answer is collected for its addresses."""
 
     def handle(self, request: Request, now: float) -> Verdict:  # noqa: ARG002
         header = request.header
+        check_size(request.frame_bytes, find_coordinator.MAX_REQUEST_BYTES, "ask for the coordinators in several requests")
         find_coordinator.check_request(header.api_version, request.data, header.body_offset, request.end, request.after)
         return FORWARD
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.proxy.response_bodies import REWRITES, SEARCHED_SINCE, SearchedBody
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import node_endpoints
+from protocol.bodies import addresses, node_endpoints
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.throttle import MAX_THROTTLE_MS, patch_throttle, read_throttle, throttle_offset
 from tests.protocol import codec
@@ -86,10 +86,24 @@ def _check_rewrite(key: int, version: int, frame: bytes, values: dict[str, Any] 
     assert rewrite(version, copied, same) == copied, "a copy is copied byte for byte"
     if values is not None and key != ApiKey.API_VERSIONS:
         assert copied == frame or "None" in repr(values.get("brokers", values))
-    changed = rewrite(version, frame, TRANSLATIONS[translation % len(TRANSLATIONS)])
+    translate = TRANSLATIONS[translation % len(TRANSLATIONS)]
+    changed = rewrite(version, frame, translate)
+    if key == ApiKey.METADATA:
+        _check_front(version, frame, translate, changed)
     assert int.from_bytes(changed[:4], "big") == len(changed) - 4
     if values is not None and not _is_old_layout(key, values):
         _check_same_but_for_addresses(values, codec.decode_response(key, version, changed))
+
+
+def _check_front(version: int, frame: bytes, translate: addresses.Translate, changed: bytes) -> None:
+    """The front of a response that streams by, and the bytes behind it, are the rewritten frame."""
+    for seen in (*range(0, len(frame), 1 + len(frame) // 16), len(frame)):
+        try:
+            front, behind = addresses.rewrite_metadata_front(version, frame[:seen], 0, seen, translate)
+        except Incomplete:
+            assert seen < len(frame), "the whole frame is there"
+            continue
+        assert front + frame[behind:] == changed
 
 
 def _check_same_but_for_addresses(before: dict[str, Any], after: dict[str, Any]) -> None:

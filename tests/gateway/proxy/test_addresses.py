@@ -4,8 +4,11 @@ import uuid
 
 import pytest
 
+from gateway.proxy.collected import CollectBudget, HeldAnswers
 from gateway.proxy.response_bodies import REWRITES, SEARCHED_SINCE, CollectedBody, DroppedBody, SearchedBody
 from protocol.api_keys import APIS, ApiKey
+from protocol.errors import InvalidFrame
+from protocol.framing import MAX_HEAD_BYTES
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, limits
 from tests.protocol import codec
@@ -35,15 +38,45 @@ def test_metadata_omits_unknown_brokers(by):
     t.client_got(m.described(1, TOLD[:1]))
 
 
-def test_metadata_reports_throttle_left_at_its_end():
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_metadata_reports_throttle_left_with_its_brokers(version):
     t = Transcript(limits(produce=1_000))
-    t.client_sends(m.metadata(1), m.produce(2, size=10_500))
-    response = m.described(1, m.BROKERS)
-    t.broker_answers(response[:100])
+    t.client_sends(m.metadata(1, version=version), m.produce(2, size=10_500))
+    response = m.described(1, m.BROKERS, version=version)
+    t.broker_answers(response[:20])
     t.passes(0.2)
     t.client_got()
-    t.broker_answers(response[100:])
-    t.client_got(m.described(1, TOLD, throttle_time_ms=300))
+    t.broker_answers(response[20:-1])
+    t.passes(0.1)
+    t.broker_answers(response[-1:])
+    t.client_got(m.described(1, TOLD, version=version, throttle_time_ms=300))
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_topics_of_metadata_pass_as_they_come(version):
+    t = Transcript()
+    t.client_sends(m.metadata(1, version=version), m.heartbeat(2))
+    response, expected = m.described(1, m.BROKERS, version=version), m.described(1, TOLD, version=version)
+    front = response.index(m.BROKERS[-1][1].encode()) + 40  # some bytes behind the last broker
+    t.broker_answers(response[:front])
+    for at in range(front, len(response), 50):
+        assert len(t.client_inbox) - len(expected) == at - len(response), "nothing is held"
+        t.broker_answers(response[at : at + 50])
+    t.broker_answers(m.beat(2))
+    t.client_got(expected, m.beat(2))
+
+
+def test_brokers_of_metadata_are_held_up_to_a_limit():
+    """The brokers alone decide how many bytes those are."""
+    hosts = [(number, f"{number}".rjust(250, "h"), 9092) for number in range(2 * MAX_HEAD_BYTES // 250)]
+    t = Transcript()
+    t.client_sends(m.metadata(1))
+    response = m.described(1, hosts)
+    t.broker_answers(response[:MAX_HEAD_BYTES])
+    with pytest.raises(InvalidFrame) as caught:
+        t.broker_answers(response[MAX_HEAD_BYTES:-2_000])
+    assert caught.value.reason == "head_too_long"
+    t.client_got()
 
 
 @pytest.mark.parametrize("by", CHUNKS)
@@ -262,7 +295,7 @@ def test_dropped_body_emits_nothing():
 
 
 def test_collected_body_is_changed_at_its_end():
-    body = CollectedBody(lambda frame, now: frame.upper() + str(now).encode())
+    body = CollectedBody(lambda frame, now: frame.upper() + str(now).encode(), HeldAnswers(CollectBudget().answers))
     assert [body.feed(b"xxabcxx", 2, 4), body.feed(b"cd", 0, 2)] == [b"", b""]
     assert body.finish(2.5) == b"ABCD2.5"
 

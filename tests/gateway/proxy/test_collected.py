@@ -1,9 +1,23 @@
-"""The budgets of requests that are collected, over several connections."""
+"""The budgets of requests and answers that are collected, over several connections."""
 
 import pytest
 
-from gateway.proxy.collected import MAX_COLLECTED_BYTES, MAX_RECORDS_BYTES, UNCOUNTED_BYTES, CollectBudget, Collected
+from gateway.proxy.collected import (
+    MAX_ANSWER_BYTES,
+    MAX_COLLECTED_BYTES,
+    MAX_RECORDS_BYTES,
+    UNCOUNTED_BYTES,
+    CollectBudget,
+    Collected,
+    HeldAnswers,
+)
 from gateway.proxy.handler import EndConnection
+from protocol.api_keys import ApiKey
+from protocol.bodies import find_coordinator
+from protocol.errors import ProtocolError
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import Transcript
+from tests.protocol import codec
 
 PIECE = memoryview(bytes(UNCOUNTED_BYTES))
 MOST = memoryview(bytes(MAX_COLLECTED_BYTES))
@@ -77,3 +91,146 @@ def test_produce_requests_have_a_larger_budget():
     produce.add(PIECE)
     with pytest.raises(EndConnection):
         produce.add(PIECE[:1])
+
+
+# Answers.
+
+
+def held(budget):
+    return budget.answers.held, budget.answers.holders
+
+
+def test_answer_counts_until_it_is_read():
+    budget = CollectBudget()
+    answers = HeldAnswers(budget.answers)
+    answers.begin(UNCOUNTED_BYTES)
+    assert held(budget) == (0, 0)
+    answers.end()
+    answers.begin(5)
+    assert held(budget) == (5, 1)
+    answers.end()
+    answers.begin(1)
+    assert held(budget) == (6, 1)
+    answers.end()
+    answers.read()
+    assert held(budget) == (0, 0)
+
+
+def test_reading_leaves_the_answer_that_arrives():
+    budget = CollectBudget()
+    answers = HeldAnswers(budget.answers)
+    answers.begin(100)
+    answers.end()
+    answers.begin(UNCOUNTED_BYTES + 7)
+    answers.read()
+    assert held(budget) == (7, 1)
+
+
+def test_connection_with_most_answers_is_ended_once():
+    budget = CollectBudget()
+    most, few = HeldAnswers(budget.answers), HeldAnswers(budget.answers)
+    few.begin(UNCOUNTED_BYTES + 1)
+    most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES - 1)
+    most.check()
+    few.begin(UNCOUNTED_BYTES + 2)
+    few.check()
+    with pytest.raises(EndConnection, match="of answers") as caught:
+        most.check()
+    assert caught.value.limit == "collected_bytes"
+    most.begin(2 * MAX_ANSWER_BYTES)
+    most.check()
+    assert held(budget) == (2, 1)
+
+
+def coordinators(correlation_id, groups, host="kafka-0.internal"):
+    """A FindCoordinator, its answer by the broker, and the answer for the client."""
+    request = codec.encode_request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": groups}, correlation_id, "x")
+
+    def found(host, port):
+        rows = [{"key": group, "node_id": 0, "host": host, "port": port, "error_code": 0} for group in groups]
+        return codec.encode_response(ApiKey.FIND_COORDINATOR, 4, {"coordinators": rows}, correlation_id)
+
+    return request, found("kafka-0.internal", 9092), found("weir.example.com", 29_093)
+
+
+GROUPS = [f"group-{number}" for number in range(1_000)]
+
+
+def test_collected_answer_counts_while_it_arrives():
+    budget = CollectBudget()
+    t = Transcript(collect_budget=budget)
+    request, answer, expected = coordinators(1, GROUPS)
+    t.client_sends(m.heartbeat(0), request)
+    t.broker_answers(m.beat(0), answer[:100])
+    assert held(budget) == (len(answer) - UNCOUNTED_BYTES, 1)
+    t.broker_answers(answer[100:])
+    assert held(budget) == (0, 0)
+    t.client_got(m.beat(0), expected)
+
+
+def test_unread_answer_counts_until_client_reads():
+    budget = CollectBudget()
+    t = Transcript(collect_budget=budget)
+    request, answer, expected = coordinators(1, GROUPS)
+    t.client_sends(request, m.heartbeat(2))
+    t.broker_answers(answer[:100])
+    t.core.requests.pause_for_client()
+    t.broker_answers(answer[100:], m.beat(2))
+    assert held(budget) == (len(answer) - UNCOUNTED_BYTES, 1)
+    t.core.client_reads(t.now)
+    assert held(budget) == (0, 0)
+    t.client_got(expected, m.beat(2))
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_answers_of_a_client_that_has_gone_do_not_count(unread):
+    budget = CollectBudget()
+    t = Transcript(collect_budget=budget)
+    request, answer, _ = coordinators(1, GROUPS)
+    t.client_sends(request)
+    t.broker_answers(answer[:100])
+    if unread:
+        t.core.requests.pause_for_client()
+        t.broker_answers(answer[100:])
+    assert held(budget)[1] == 1
+    t.core.close(t.now)
+    assert held(budget) == (0, 0)
+
+
+def test_answer_beyond_the_budget_ends_its_connection():
+    budget = CollectBudget()
+    budget.answers.count(0, MAX_ANSWER_BYTES)
+    t = Transcript(collect_budget=budget)
+    request, answer, expected = coordinators(1, GROUPS)
+    t.client_sends(m.heartbeat(0), request)
+    t.broker_answers(m.beat(0) + answer[:100])  # less than its share
+    budget.answers.count(MAX_ANSWER_BYTES, 100)
+    budget.answers.maximum = 1_000
+    with pytest.raises(EndConnection):
+        t.broker_answers(answer[100:200])
+    t.client_got(m.beat(0))
+    t.broker_answers(answer[200:])
+    t.client_got(expected)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_long_find_coordinator_is_refused(version):
+    """A broker repeats each key in its answer, which Weir collects."""
+    size = find_coordinator.MAX_REQUEST_BYTES
+    values = {"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"}
+    frame = codec.encode_request(ApiKey.FIND_COORDINATOR, version, values, 1, "x")
+    accepted, refused = Transcript(), Transcript()
+    accepted.client_sends((size - 4).to_bytes(4, "big") + frame[4:])
+    assert len(accepted.broker_inbox) == len(frame)
+    with pytest.raises(ProtocolError) as caught:
+        refused.client_sends((size - 3).to_bytes(4, "big") + frame[4:])
+    assert caught.value.reason == "frame_too_large"
+
+
+def test_coordinators_of_20_000_groups_are_found():
+    request, answer, expected = coordinators(1, [f"{number}".rjust(150, "g") for number in range(20_000)])
+    t = Transcript()
+    t.client_sends(request)
+    t.broker_got(request)
+    t.broker_answers(answer, by=1 << 18)
+    t.client_got(expected)

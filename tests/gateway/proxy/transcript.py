@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
@@ -74,6 +75,7 @@ class Transcript:
         topics: ProducedTopics | None = None,
         recorder: Recorder | None = None,
         own_topics: OwnTopics | None = None,
+        collect_budget: CollectBudget | None = None,
     ) -> None:
         self.now = START
         self._uncopied = False
@@ -84,6 +86,7 @@ class Transcript:
         context.recorder = recorder
         context.topics = topics or context.topics
         context.own_topics = own_topics or context.own_topics
+        context.collect_budget = collect_budget or context.collect_budget
         self.core = SessionCore(self, context)
         self.paused = False
         self.called_ready = False

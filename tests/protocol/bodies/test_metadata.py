@@ -3,8 +3,8 @@ import random
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.addresses import rewrite_metadata
-from protocol.errors import InvalidFrame
+from protocol.bodies.addresses import rewrite_metadata, rewrite_metadata_front
+from protocol.errors import Incomplete, InvalidFrame
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, same
 from tests.protocol.golden import golden
@@ -67,3 +67,30 @@ def test_truncated_frame_is_invalid_or_rewritten(real):
         except InvalidFrame:
             continue
         assert cut >= real.frame.index(b"127.0.0.1") + 13
+
+
+@pytest.mark.parametrize(("version", "frame"), FRAMES)
+@pytest.mark.parametrize("translate", TRANSLATIONS)
+def test_front_and_the_rest_are_the_rewritten_frame(version, frame, translate):
+    """The frame may stand anywhere in the buffer, and the arrived bytes may end anywhere."""
+    expected = rewrite_metadata(version, frame, translate)
+    for before in (b"", b"before"):
+        arrived = []
+        for seen in range(len(before), len(before) + len(frame) + 1):
+            buf = before + frame[: seen - len(before)]
+            try:
+                front, behind = rewrite_metadata_front(version, buf, len(before), seen, translate)
+            except Incomplete:
+                continue
+            arrived.append(behind)
+            assert front + frame[behind - len(before) :] == expected
+        assert set(arrived) == {arrived[0]}
+        assert len(arrived) == len(before) + len(frame) + 1 - arrived[0], "no byte behind the brokers is awaited"
+
+
+def test_front_of_a_frame_that_grows_too_long_is_invalid():
+    frame = (2**31 - 1).to_bytes(4, "big") + made_up(12)[4:]
+    front, behind = rewrite_metadata_front(12, frame, 0, len(frame), same)
+    assert front == frame[:behind]
+    with pytest.raises(InvalidFrame):
+        rewrite_metadata_front(12, frame, 0, len(frame), gateway)
