@@ -16,6 +16,7 @@ import uvloop
 from gateway import clock
 from gateway.admin.connections_command import add_connections
 from gateway.admin.explain_command import add_explain
+from gateway.binding import outgoing_port_warnings
 from gateway.config.certificates import certificate_warnings
 from gateway.config.keys import restart_keys
 from gateway.config.load import load_config
@@ -161,7 +162,7 @@ def _serve(options: argparse.Namespace) -> int:
     configure_logging(options.log_format, level=level, worker=options.worker)
     config = load_config(path) if worker is None else worker.config(path)
     if worker is None:
-        for warning in _warnings(path, config):
+        for warning in _warnings(path, config, starts=True):
             logging.getLogger("weir.config").warning("%s: %s", path, warning)
         if config.workers > 1:
             from gateway.workers.supervisor import supervise
@@ -191,10 +192,15 @@ def _check(options: argparse.Namespace) -> int:
     return OK
 
 
-def _warnings(path: Path, config: WeirConfig) -> list[str]:
-    past = past_warnings(config.quotas.places, clock.utc())
-    unwritable = path_warnings(config, path.parent)
-    return [*config.warnings(), *past, *certificate_warnings(config, path.parent, clock.wall()), *unwritable]
+def _warnings(path: Path, config: WeirConfig, *, starts: bool = False) -> list[str]:
+    """`starts`: the config is that of this machine, and Weir needs its folders now."""
+    return [
+        *config.warnings(),
+        *past_warnings(config.quotas.places, clock.utc()),
+        *certificate_warnings(config, path.parent, clock.wall()),
+        *path_warnings(config, path.parent, starts=starts),
+        *outgoing_port_warnings(config),
+    ]
 
 
 def _quotas(options: argparse.Namespace) -> int:

@@ -1,7 +1,15 @@
-"""The cause and the remedy if an address can't be bound."""
+"""The cause and the remedy if an address can't be bound, and warnings of ports that another program may have first."""
 
 import errno
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.config.model import WeirConfig
+
+_SYSCTLS: Final = Path("/proc/sys/net/ipv4")
 
 
 def why_not(error: OSError, host_key: str) -> str:
@@ -19,3 +27,33 @@ def why_not(error: OSError, host_key: str) -> str:
         case _:
             remedy = "stop the other process on this port, or choose another port"
     return f"{os.strerror(error.errno)} — {remedy}"
+
+
+def outgoing_port_warnings(config: "WeirConfig", sysctls: Path = _SYSCTLS) -> Iterator[str]:
+    """One line for each key of a listener with ports that the kernel gives to outgoing connections.
+
+    A connection of any program may have such a port when Weir binds it. `sysctls` is the kernel's folder. Without it, there are
+    no warnings.
+    """
+    try:
+        first, last = map(int, (sysctls / "ip_local_port_range").read_text().split())
+        reserved = _ports((sysctls / "ip_local_reserved_ports").read_text())
+    except (OSError, ValueError):
+        return
+    for index, listener in enumerate(config.listeners):
+        of_brokers = listener.broker_ports
+        for key, shown, ports in (
+            ("bootstrap_port", str(listener.bootstrap_port), [listener.bootstrap_port]),
+            ("broker_ports", str(of_brokers), of_brokers.ports if of_brokers is not None else []),
+        ):
+            if any(first <= port <= last and port not in reserved for port in ports):
+                yield (
+                    f"listeners[{index}].{key}: {shown} is in the range of outgoing connections ({first}-{last}), so another"
+                    f" program may have a port — choose ports below {first}, or set net.ipv4.ip_local_reserved_ports"
+                )
+
+
+def _ports(text: str) -> frozenset[int]:
+    """The ports of a list such as `8080,9100-9110`. Raises ValueError."""
+    ranges = [part.partition("-") for part in text.strip().split(",") if part]
+    return frozenset(port for first, _, last in ranges for port in range(int(first), int(last or first) + 1))

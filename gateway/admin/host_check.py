@@ -9,14 +9,11 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import hdrs, web
 
-from gateway.config.endpoints import is_loopback
-
-_LOOPBACK: Final = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"})
+from gateway.config.endpoints import answers_to, plain_name
 
 PROBES: Final = frozenset({"/livez", "/readyz"})
 
@@ -36,27 +33,23 @@ class HostCheck:
     """
 
     def __init__(self, bound: str, allowed: Callable[[], Collection[str]]) -> None:
-        self._dotless = not is_loopback(bound)
+        self._bound = bound
         self._allowed = allowed
-        self._own = _LOOPBACK | {_plain(bound), _plain(socket.gethostname())}
+        self._own = frozenset({plain_name(socket.gethostname())})
 
     def learn_full_name(self) -> threading.Thread:
         """Look up the machine's name with its domain, in a thread of its own because DNS may not answer."""
 
         def learn() -> None:
-            self._own |= {_plain(socket.getfqdn())}
+            self._own |= {plain_name(socket.getfqdn())}
 
         thread = threading.Thread(target=learn, name="look up the full host name", daemon=True)
         thread.start()
         return thread
 
     def allows(self, host: str) -> bool:
-        name = _plain(_without_port(host))
-        if not name or name in self._own or name.endswith(".localhost") or _is_address(name):
-            return True
-        if self._dotless and "." not in name:
-            return True
-        return any(_covers(_plain(pattern), name) for pattern in self._allowed())
+        name = plain_name(_without_port(host))
+        return not name or name in self._own or answers_to(name, self._bound, self._allowed())
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -79,24 +72,7 @@ class HostCheck:
         )
 
 
-def _covers(pattern: str, name: str) -> bool:
-    """True if the pattern is the name or, with a leading dot, a domain above the name."""
-    return name == pattern.removeprefix(".") or (pattern.startswith(".") and name.endswith(pattern))
-
-
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host if host.count(":") > 1 else host.partition(":")[0]
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower().removesuffix(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

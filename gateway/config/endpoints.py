@@ -1,6 +1,7 @@
 """Types of the config for hosts, ports and addresses."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
@@ -14,6 +15,7 @@ MAX_PORT: Final = 65_535
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 _WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"})
 
 
 class ServerAddress(NamedTuple):
@@ -120,6 +122,35 @@ def is_loopback(host: str) -> bool:
         return address_of(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def plain_name(name: str) -> str:
+    return name.strip().lower().removesuffix(".")
+
+
+def answers_to(name: str, bound: str, allowed: Iterable[str]) -> bool:
+    """True if a server that binds `bound` answers requests for a plain name. A leading dot allows all names below.
+
+    It answers for each address, `bound` and loopback names as well. Unless `bound` is loopback, names need no dot.
+    """
+    if name in _LOOPBACK_NAMES or name.endswith(".localhost") or name == plain_name(bound) or _is_address(name):
+        return True
+    if "." not in name and not is_loopback(bound):
+        return True
+    return any(_covers(plain_name(pattern), name) for pattern in allowed)
+
+
+def _covers(pattern: str, name: str) -> bool:
+    """True if the pattern is the name or, with a leading dot, a domain above the name."""
+    return name == pattern.removeprefix(".") or (pattern.startswith(".") and name.endswith(pattern))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        address_of(name)
+    except ValueError:
+        return False
+    return True
 
 
 Host = Annotated[str, AfterValidator(_host)]

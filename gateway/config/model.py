@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     ConfigDict,
@@ -10,7 +11,19 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.endpoints import MAX_PORT, AdvertisedHost, AllowedHost, Host, Port, Ports, Server, is_host, is_loopback
+from gateway.config.endpoints import (
+    MAX_PORT,
+    AdvertisedHost,
+    AllowedHost,
+    Host,
+    Port,
+    Ports,
+    Server,
+    answers_to,
+    is_host,
+    is_loopback,
+    plain_name,
+)
 from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
 from gateway.config.group_rows import GroupRows, group_warnings
 from gateway.config.proxy_protocol import ProxyProtocolConfig
@@ -262,6 +275,7 @@ class WeirConfig(Section):
         found += group_warnings(self.quotas.groups)
         if self.notify is not None:
             found += self.notify.warnings({group.name for group in self.quotas.groups})
+            found += self._dead_links(self.notify.page_url)
         found += self.quotas.changed_meanings()
         if not self.quotas.entities and not self.quotas.groups:
             found.append("quotas.entities: is empty, so no client is limited — add entities")
@@ -285,6 +299,23 @@ class WeirConfig(Section):
                 "password — bind 127.0.0.1, or restrict access with a firewall or NetworkPolicy"
             )
         return found
+
+    def _dead_links(self, page_url: str | None) -> Iterator[str]:
+        """Reasons why readers of notifications can't open their links. Another port than Weir's own is that of a proxy."""
+        parts = urlsplit(page_url or "")
+        name, admin = plain_name(parts.hostname or "localhost"), self.admin
+        if is_loopback(name):
+            return
+        if is_loopback(admin.host) and parts.port == admin.port:
+            yield (
+                f"notify.page_url: leads to admin.port, and other machines can't reach {admin.host} — put a proxy in front, or"
+                " write `admin: {host: 0.0.0.0}` behind a firewall"
+            )
+        if not answers_to(name, admin.host, admin.allowed_hosts):
+            yield (
+                f"notify.page_url: {name} is not in admin.allowed_hosts, so the admin server refuses the link, unless its"
+                " machine has this name — add it there"
+            )
 
     def _readable_secrets(self) -> Iterator[str]:
         """Logins without TLS, of Weir and of clients. The brokers' mechanism is known by Weir's own login alone."""

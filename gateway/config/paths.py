@@ -38,11 +38,12 @@ def check_paths(config: "WeirConfig", document: Document, config_file: Path) -> 
             yield problem(document, ("state", key), message, "give the path of another file", value=getattr(config.state, key))
 
 
-def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:
+def path_warnings(config: "WeirConfig", directory: Path, *, starts: bool = False) -> Iterator[str]:
     """One line for each folder of `state` and `ledger` that the present user can't write to.
 
-    A missing folder counts if it stands in `state` as a relative path, and so is below the config file's directory. Absolute
-    folders may belong to another machine or to a container, and systemd makes those of its unit at the start.
+    A missing folder of `state` counts if its path is relative, and so is below the config file's directory. An absolute one may
+    belong to another machine or to a container, and systemd makes those of its unit. So it counts only if Weir `starts` now.
+    Weir makes a missing folder of the ledger itself.
     """
     if config.state.path is None and _saves_by_default(config) and not _writable(directory):
         yield (
@@ -56,14 +57,14 @@ def path_warnings(config: "WeirConfig", directory: Path) -> Iterator[str]:
         folder = (directory / given).parent
         if folder.exists():
             yield from _closed(f"state.{key}", folder)
-        elif not Path(given).is_absolute():
+        elif starts or not Path(given).is_absolute():
             yield (
                 f"state.{key}: the folder {folder} does not exist, so nothing can be saved there"
                 " — make it, writable for the user that runs Weir"
             )
     if config.ledger is not None:
         path = config.ledger.path.absolute()
-        if path.exists() or not config.ledger.path.is_absolute():
+        if starts or path.exists() or not config.ledger.path.is_absolute():
             yield from _closed("ledger.path", next(each for each in (path, *path.parents) if each.exists()))
 
 

@@ -270,6 +270,12 @@ class TestServe:
         assert "move it away" in line
         assert "Traceback" not in result.stderr
 
+    def test_missing_folder_of_the_state_is_logged(self, path: Path) -> None:
+        path.write_text(CONFIG + f"state: {{path: {path.parent}/new/state.json}}\n")
+        with socket.create_server(("127.0.0.1", ADMIN_PORT)):
+            result = weir("serve", "--config", str(path))
+        assert f"state.path: the folder {path.parent}/new does not exist" in result.stderr
+
     @pytest.mark.parametrize(
         ("port", "key"), [(ADMIN_PORT, "admin.port"), (PORT, "bootstrap_port")], ids=["admin", "bootstrap"]
     )

@@ -62,6 +62,21 @@ def test_missing_folder_below_the_config_is_a_warning(folder: Path) -> None:
     assert warning.endswith("— make it, writable for the user that runs Weir")
 
 
+def test_missing_absolute_folder_is_a_warning_at_the_start(folder: Path) -> None:
+    config = parse_config(MINIMAL + f"state: {{path: {folder}/new/kept.json}}\n", source="weir.yaml", directory=folder)
+    assert list(path_warnings(config, folder)) == []
+    (warning,) = path_warnings(config, folder, starts=True)
+    assert warning.startswith(f"state.path: the folder {folder}/new does not exist")
+
+
+def test_ledger_that_cannot_be_made_is_a_warning_at_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    config = parse_config(MINIMAL + f"ledger: {{path: {folder}/new/ledger}}\n", source="weir.yaml", directory=folder)
+    assert list(path_warnings(config, folder)) == []
+    (warning,) = path_warnings(config, folder, starts=True)
+    assert warning.startswith(f"ledger.path: the present user can't write to the folder {folder}")
+
+
 @pytest.mark.parametrize(
     ("section", "key"),
     [

@@ -10,6 +10,9 @@ USER = "{user: a, producer_byte_rate: 1048576}"
 DEFAULT_USER = '{user: "<default>", producer_byte_rate: 1048576}'
 CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
 VOLUMES = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
+NOTIFY = EXEMPT + 'notify: {targets: [{name: a, url: "http://b"}], page_url: "%s"}\n'
+LOOPBACK_LINK = "notify.page_url: leads to admin.port, and other machines can't reach 127.0.0.1"
+UNKNOWN_LINK = "notify.page_url: weir.example.com is not in admin.allowed_hosts"
 OF_FOUR = "sharing: is empty, so each of the 4 workers gives every client its whole quota"
 
 WARNINGS = {
@@ -23,6 +26,22 @@ WARNINGS = {
     "admin on every address": (EXEMPT + "admin: {host: 0.0.0.0}\n", ["admin.host: "]),
     "admin on a name": (EXEMPT + "admin: {host: weir.example.com}\n", ["admin.host: "]),
     "admin on localhost": (EXEMPT + "admin: {host: localhost}\n", []),
+    "links to a loopback admin port": (NOTIFY % "http://10.0.0.1:9644", [LOOPBACK_LINK]),
+    "links by an unknown name": (NOTIFY % "http://weir.example.com:9644", [LOOPBACK_LINK, UNKNOWN_LINK]),
+    "links to a proxy by an unknown name": (NOTIFY % "https://weir.example.com", [UNKNOWN_LINK]),
+    "links to a proxy by a known name": (
+        NOTIFY % "https://Weir.example.com" + "admin: {allowed_hosts: [.example.com]}\n",
+        [],
+    ),
+    "links to an open admin port by a known name": (
+        NOTIFY % "http://weir.example.com:9644" + "admin: {host: 0.0.0.0, allowed_hosts: [weir.example.com]}\n",
+        ["admin.host: "],
+    ),
+    "links to an open admin port by a name without a dot": (
+        NOTIFY % "http://weir:9644" + "admin: {host: 0.0.0.0}\n",
+        ["admin.host: "],
+    ),
+    "links on the same machine": (NOTIFY % "http://localhost:9644", []),
     "workers": (EXEMPT + "workers: 4\n", []),
     "workers without sharing": (EXEMPT + "workers: 4\nsharing:\n", [OF_FOUR]),
     "mute over session timeout": (

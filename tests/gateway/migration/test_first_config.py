@@ -124,6 +124,24 @@ def test_taken_port_is_avoided() -> None:
         assert choose_ports([0], "127.0.0.1", ()).bootstrap != free.bootstrap
 
 
+def test_ports_are_below_those_of_outgoing_connections() -> None:
+    """Linux gives 32768 and the ports above it to outgoing connections. All ranges but the last one hold a broker."""
+    first = choose_ports([0], "127.0.0.1", ())
+    second = choose_ports([0], "127.0.0.1", {first.bootstrap})
+    third = choose_ports([0], "127.0.0.1", {first.bootstrap, second.bootstrap})
+    assert [each.bootstrap + each.brokers < 32_768 for each in (first, second, third)] == [True] * 3
+
+
+def test_admin_port_is_not_the_volume_agents() -> None:
+    free = choose_ports([0], "127.0.0.1", ()).admin
+    assert free != 9645
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", free))
+        taken.listen()
+        assert choose_ports([0], "127.0.0.1", ()).admin not in {free, 9645}
+
+
 def test_range_holds_no_port_of_a_broker() -> None:
     free = choose_ports([0], "127.0.0.1", ())
     last = free.bootstrap + free.brokers

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -167,6 +168,12 @@ def test_json_body_has_units_and_times() -> None:
     assert body["quota"] == {"entity": "user=alice", "set_in": "weir.yaml:6"}
     assert (body["at"], body["episode_began"]) == ("2026-01-01T00:00:00.000Z", "2025-12-31T23:59:30.000Z")
     assert body["page"] == "http://weir:9644/entities?user=alice"
+
+
+def test_guide_has_each_field_of_the_body() -> None:
+    guide = (Path(__file__).parents[4] / "docs" / "how-to" / "notify-tenants.md").read_text("utf-8")
+    rows = "".join(line.split(" | ")[0] for line in guide.splitlines() if line.startswith("| `"))
+    assert set(re.findall("`(.*?)`", rows)) == set(json_body(Notice(THROTTLED, throttled(3), 30.0, 2, 1.2), CONTEXT))
 
 
 def test_notice_names_the_broker_of_the_quota() -> None:
