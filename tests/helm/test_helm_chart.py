@@ -493,6 +493,16 @@ class TestRendered:
             ("config.state.path=null", "config.state.path is missing, but the gateways cannot write to /etc/weir/config/"),
             ("config.state.usage_path=/data/usage", "config.state.usage_path is /data/usage, but the gateways cannot write"),
             (
+                "config.upstream.tls.ca=/etc/weir/secrets/upstream/ca.pem",
+                "config has the path /etc/weir/secrets/upstream/ca.pem, but nothing is mounted there: add secrets.upstream, or",
+            ),
+            (
+                "config.upstream.tls.ca=/etc/weir/secrets/ab/ca.pem,secrets.a.secretName=a",
+                "config has the path /etc/weir/secrets/ab/ca.pem, but nothing is mounted there: add secrets.ab, or",
+            ),
+            ("config.admin.port=9092", "config.admin.port is 9092, and config.listeners[0].bootstrap_port is too: give each"),
+            ("config.admin.port=9102", "config.admin.port is 9102, one of config.listeners[0].broker_ports (9093-9102): give"),
+            (
                 "volumeAgent.enabled=true",
                 "volumes is missing, so no gateway reads the agents' usage: set config.quotas.volumes.source to topic, or",
             ),
@@ -525,9 +535,12 @@ class TestRendered:
             "config.state.path=/etc/weir/config/a/b,extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/etc/weir/config/a",
             "config.state.path=/data/state.json,securityContext.readOnlyRootFilesystem=false",
             "volumeAgent.enabled=true,config.quotas.volumes.source=topic",
+            "config.upstream.tls.ca=/etc/weir/secrets/a/ca.pem,secrets.a.secretName=a",
+            "config.upstream.tls.ca=/etc/weir/secrets/a/ca.pem,extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/etc/weir/secrets/a/",
+            "config.admin.port=9103",
         ],
     )
-    def test_writable_paths_and_read_usage_are_accepted(self, settings: str) -> None:
+    def test_possible_settings_are_accepted(self, settings: str) -> None:
         assert render("--set", settings)
 
     def test_default_kubernetes_version_satisfies_the_chart(self) -> None:

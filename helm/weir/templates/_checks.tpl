@@ -5,8 +5,10 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Refuses names of listeners from which no Service or port can be named, and keys of `services` that no listener has. */ -}}
+{{- /* Refuses names of listeners from which no Service or port can be named, listeners with the admin port, and keys of `services`
+that no listener has. */ -}}
 {{- define "weir.checkServices" -}}
+{{- $admin := int .Values.config.admin.port -}}
 {{- $names := list -}}
 {{- $taken := dict -}}
 {{- range $index, $listener := (include "weir.listeners" . | fromYaml).listeners -}}
@@ -18,6 +20,12 @@
 {{- fail (printf "config.listeners[%d].name is %s, and its Service would have the name of %s: rename one, so that their first 20 letters and digits differ" $index $listener.name (get $taken $short)) -}}
 {{- end -}}
 {{- $_ := set $taken $short $listener.name -}}
+{{- $range := splitList "-" ($listener.broker_ports | default "1-0") -}}
+{{- if eq $admin (int $listener.bootstrap_port) -}}
+{{- fail (printf "config.admin.port is %d, and config.listeners[%d].bootstrap_port is too: give each a port of its own" $admin $index) -}}
+{{- else if and (le (first $range | trim | atoi) $admin) (le $admin (last $range | trim | atoi)) -}}
+{{- fail (printf "config.admin.port is %d, one of config.listeners[%d].broker_ports (%s): give each a port of its own" $admin $index $listener.broker_ports) -}}
+{{- end -}}
 {{- end -}}
 {{- range $name, $_ := .Values.services -}}
 {{- if not (has $name $names) -}}
@@ -64,6 +72,24 @@
 {{- $found := (or (ne (index $check 0) "config.state.path") (not (empty $state.path))) | ternary (printf "is %s" $path) "is missing" -}}
 {{- $closed := eq $innermost "/" | ternary "the root file system" $innermost -}}
 {{- fail (printf "%s %s, but the gateways cannot write to %s, because %s is read-only: %s" (index $check 0) $found $whole $closed $remedy) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuses paths of `config` below the folder of a Secret that is not mounted. */ -}}
+{{- define "weir.checkSecrets" -}}
+{{- $mounts := list -}}
+{{- range $name, $_ := .Values.secrets -}}{{- $mounts = append $mounts (printf "/etc/weir/secrets/%s" $name) -}}{{- end -}}
+{{- range .Values.extraVolumeMounts -}}{{- $mounts = append $mounts (clean .mountPath) -}}{{- end -}}
+{{- range $quoted := regexFindAll "\"/etc/weir/secrets/[^\"]+\"" (toJson .Values.config) -1 -}}
+{{- $path := clean (trimAll "\"" $quoted) -}}
+{{- $mounted := false -}}
+{{- range $mount := $mounts -}}
+{{- if hasPrefix (printf "%s/" $mount) (printf "%s/" $path) -}}{{- $mounted = true -}}{{- end -}}
+{{- end -}}
+{{- if and (not $mounted) (hasPrefix "/etc/weir/secrets/" $path) -}}
+{{- $name := index (splitList "/" $path) 4 -}}
+{{- fail (printf "config has the path %s, but nothing is mounted there: add secrets.%s, or mount a volume there with extraVolumes and extraVolumeMounts" $path $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
