@@ -1,6 +1,7 @@
 """One connection's throttle: the time of its mute, and the conditions to read it again (KIP-219)."""
 
 from collections.abc import Set
+from math import inf
 from typing import Final, Protocol
 
 from gateway.proxy.counters import Counters
@@ -98,8 +99,8 @@ class ChannelThrottle:
         self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int
     ) -> None:
         delay, enforced = verdict
-        if self._membership is not None and enforced and bucket.kind.spares_members:
-            longest = self._membership.longest_mute(now)
+        if enforced:
+            longest = self.longest_mute(bucket, now)
             if longest < delay:
                 shorten(bucket, delay, longest)
                 self._counters.member_mutes += 1
@@ -147,6 +148,12 @@ class ChannelThrottle:
         if self._membership is None:
             self._membership = Membership()
         return self._membership
+
+    def longest_mute(self, bucket: Bucket, now: float) -> float:
+        """The most seconds that the connection may be muted for this bucket; infinite unless it keeps a member in its group."""
+        if self._membership is None or not bucket.kind.spares_members:
+            return inf
+        return self._membership.longest_mute(now)
 
     def accept_member(self, session_seconds: float | None, now: float, *, in_group_protocol: bool = False) -> None:
         """Note that the coordinator has accepted a member, see `Membership.accepted`, and shorten a mute that is too long."""

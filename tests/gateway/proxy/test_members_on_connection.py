@@ -182,6 +182,37 @@ def test_rate_of_one_api_spares_members_as_well():
     t.client_got(m.described(1, []), m.described(2, [], throttle_time_ms=15_000))
 
 
+@pytest.mark.parametrize(("session", "third"), [(45_000, 15.0), (6_000, 2.0)])
+def test_members_first_request_of_an_api_waits_for_a_third(session, third):
+    """Heartbeats wait behind it, however long the debt is that other connections have made."""
+    engine, bucket, amount = in_debt("request_rates.Metadata")
+    t = member(engine, session)
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1), m.heartbeat(2))
+    t.passes(third - 0.1)
+    t.broker_got()
+    t.passes(0.1)
+    t.broker_got(m.metadata(1))
+    assert bucket.amount_total == amount + 1
+    t.broker_answers(m.described(1, []))
+    t.passes(1.0)
+    t.broker_got(m.heartbeat(2))
+
+
+def test_join_lets_the_request_behind_it_in():
+    """The request began to wait before the coordinator had accepted the member."""
+    engine, bucket, amount = in_debt("request_rates.Metadata")
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(join(0), m.metadata(1))
+    t.passes(5.0)
+    t.broker_answers(joined(0))
+    t.passes(15.0)
+    t.broker_got(join(0))
+    t.passes(1.0)
+    t.broker_got(m.metadata(1))
+
+
 def test_answers_of_unlimited_clients_pass_unread():
     t = Transcript(settings(request_rate=1.0))
     t.client_sends(codec.encode_request(ApiKey.HEARTBEAT, 4, {"group_id": "g"}, 0, "other"))
