@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from gateway.config.keys import restart_keys
 from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.paths import path_warnings
-from gateway.config.problems import ConfigError
+from gateway.config.problems import ConfigError, nearest
 from gateway.config.summary import summary
 from gateway.config.timed_rows import past_warnings, timed_lines
 from gateway.log import configure_logging
@@ -136,7 +137,9 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
-    options = _parser().parse_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        options.parser.error(_unrecognized(unknown, options.parser))
     try:
         return int(options.run(options))
     except ConfigError as error:
@@ -151,6 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest of the buffer
         return OK
+
+
+def _unrecognized(words: Sequence[str], command: argparse.ArgumentParser) -> str:
+    """The error for words that are no arguments of a command. argparse itself would show the usage of `weir` alone."""
+    known = re.findall(r"--[a-z][a-z-]*", command.format_usage())
+    meant = [near for word in words if word.startswith("-") and (near := nearest(word, known)) is not None]
+    hint = f" — did you mean {' '.join(meant)}?" if meant else ""
+    return f"unrecognized arguments: {' '.join(words)}{hint}"
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -295,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     # Only for the supervisor of several workers.
     serve.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--worker-directory", type=Path, help=argparse.SUPPRESS)
-    serve.set_defaults(run=_serve)
+    serve.set_defaults(run=_serve, parser=serve)
     check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
     check.add_argument("--brokers", action="store_true", help="also connect to the brokers, and compare with their own quotas")
     check.add_argument(
@@ -323,7 +334,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     publish.add_argument("--once", action="store_true", help="publish once, then exit: 0 on success, otherwise 1")
     publish.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
-    publish.set_defaults(run=_publish_volumes)
+    publish.set_defaults(run=_publish_volumes, parser=publish)
 
     add_explain(commands, _url, DEFAULT_ADMIN)
 
@@ -368,7 +379,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=layout,
     )
     reports.add_options(report)
-    report.set_defaults(run=reports.run)
+    report.set_defaults(run=reports.run, parser=report)
     return parser
 
 

@@ -122,14 +122,14 @@ ROUTES: dict[str, dict[str, Any]] = {
         "media": HTML,
         "notes": "Use and quotas of one entity alone, without links and scripts: a page to send to its owner.",
         "parameters": ("user", "client-id", "ip", "group"),
-        "errors": {400: "The request names no entity."},
+        "errors": {400: "The request names no entity, or a parameter is unknown."},
     },
     "/api/entities": {
         "summary": "The same as JSON",
         "notes": "The rows of `/api/quotas` that belong to one entity alone, 200 at most.",
         "parameters": ("user", "client-id", "ip", "group"),
         "schema": answers.answer(entity=answers.ENTITY, enforce=answers.ENFORCE, early=answers.EARLY, rows=answers.USAGE_ROWS),
-        "errors": {400: "The request names no entity."},
+        "errors": {400: "The request names no entity, or a parameter is unknown."},
     },
     "/api/active": {
         "summary": "Recently active buckets",
@@ -181,7 +181,8 @@ def paths() -> dict[str, dict[str, Any]]:
 def _get(route: Mapping[str, Any]) -> dict[str, Any]:
     media = route.get("media", JSON)
     schema = route.get("schema", {"type": "string"})
-    errors = {str(code): {"description": words} for code, words in route.get("errors", {}).items()}
+    none = {400: "The page has no parameters."} if media == JSON and "parameters" not in route else {}
+    errors = {str(code): {"description": words} for code, words in (none | route.get("errors", {})).items()}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in route.get("parameters", ())]
     return {
         "summary": route["summary"],
@@ -196,8 +197,8 @@ def _forgive() -> dict[str, Any]:
     properties["kind"] = {"anyOf": [{"enum": list(CLIENT_KINDS)}, {"type": "string", "pattern": r"^request_rate\.[A-Z]\w+$"}]}
     body = {"type": "object", "properties": properties, "additionalProperties": False}
     return {
-        "summary": "Clear a client's debt",
-        "description": "Names a user, a client-id or both, and unmutes the client. `weir quotas forgive` sends it.",
+        "summary": "Clear the debt of a client or a group",
+        "description": "Names a user, a client-id or both, or a group, and unmutes it. `weir quotas forgive` sends it.",
         "requestBody": {"required": True, "content": {JSON: {"schema": body}}},
         "responses": {
             "200": {

@@ -21,6 +21,7 @@ from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import is_throttled, wait_text
 
 EXPLAIN: Final = "/api/explain"
+_PARAMETERS: Final = ("user", "client-id", "ip", "group")
 _EXPLAIN_PARAMETERS: Final = ("user", "client-id", "ip", "claim", "catch-up")
 
 MAX_ROWS: Final = 200
@@ -139,7 +140,11 @@ def _client(request: web.Request) -> ClientNames:
 
 
 def _entity(request: web.Request) -> EntityNames:
-    names = EntityNames(*(request.query.get(key) for key in ("user", "client-id", "ip", "group")))
+    try:
+        check_names(request.query, _PARAMETERS)
+    except QueryError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+    names = EntityNames(*(request.query.get(key) for key in _PARAMETERS))
     if not any(name is not None for name in names):
         raise web.HTTPBadRequest(
             text=f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, ?ip=ADDRESS or ?group=NAME\n"

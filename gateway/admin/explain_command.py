@@ -17,7 +17,7 @@ Shows the quotas of one client. Each quota has the value that applies, its entit
 values have a reason. The client's group, exemptions, limits on connections, topic quotas and volume quotas are shown as
 well.
 
-With --config it reads the file and makes no connections. With --admin it asks a running gateway, which also knows the
+With --config it reads the file and makes no connections. Otherwise it asks a running gateway, which also knows the
 current use and the quotas of the quota API (kafka-configs.sh).
 
 examples:
@@ -29,16 +29,16 @@ examples:
 
 
 def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  # noqa: ANN401 -- argparse's is private
-    """Add the command. `url` checks the value of --admin; `admin` is shown as an example of it."""
+    """Add the command. `url` checks the value of --admin, whose default is `admin`."""
     explain = commands.add_parser(
         "explain",
         help="show which quotas apply to a client",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    source = explain.add_argument_group("source (at least one; --admin goes first)")
-    source.add_argument("--config", type=Path, metavar="FILE", help="the config file, such as weir.yaml")
-    source.add_argument("--admin", "--url", type=url, metavar="URL", help=f"the gateway's admin address ({admin})")
+    source = explain.add_mutually_exclusive_group()
+    source.add_argument("--config", type=Path, metavar="FILE", help="a config file, such as weir.yaml, in place of a gateway")
+    source.add_argument("--admin", "--url", type=url, default=admin, metavar="URL", help=f"of the gateway ({admin})")
     explain.add_argument("--user", default="ANONYMOUS", metavar="NAME", help="the principal's name (default: ANONYMOUS)")
     explain.add_argument("--client-id", default="", metavar="NAME", help="the client-id (default: an empty one)")
     explain.add_argument(
@@ -62,14 +62,12 @@ def _run(options: argparse.Namespace) -> int:
     from gateway.admin.table import AdminUnreachableError, stdout_console
     from gateway.config.places import Places
 
-    if options.config is None and options.admin is None:
-        options.parser.error("give --config FILE, or --admin URL of a running gateway")
     client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim), options.catch_up)
-    if options.admin is not None:
+    if options.config is None:
         try:
             answer = asyncio.run(ask_explanation(options.admin, client))
         except AdminUnreachableError as error:
-            print(error, file=sys.stderr)
+            print(f"{error}\nwithout a gateway: weir explain --config FILE", file=sys.stderr)
             return 1
     else:
         text = read_config_text(options.config)

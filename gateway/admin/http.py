@@ -19,8 +19,10 @@ from gateway.admin.idle_connections import IdleConnections
 from gateway.admin.json_text import json_parts
 from gateway.admin.live import LiveFeed
 from gateway.admin.pieces import Pieces, in_pieces
+from gateway.admin.query import QueryError, check_names
 from gateway.admin.single_flight import SingleFlight
 from gateway.binding import why_not
+from gateway.config.problems import nearest
 from gateway.time_slices import in_slices
 
 _PAGE: Final = files("gateway.admin").joinpath("dashboard.html")
@@ -102,8 +104,8 @@ class PageServer:
 
     async def start(self) -> None:
         """Bind and serve. Raises AdminBindError."""
-        middlewares = [self._idle.middleware] if self._hosts is None else [self._idle.middleware, self._hosts.middleware]
-        app = web.Application(middlewares=middlewares)
+        checks = [] if self._hosts is None else [self._hosts.middleware]
+        app = web.Application(middlewares=[self._idle.middleware, *checks, self._name_pages])
         app.on_response_prepare.append(_protect)
         app.router.add_get("/livez", self._livez)
         if self._live is not None:
@@ -142,6 +144,16 @@ class PageServer:
                 await self._live.stop()
             await runner.cleanup()
 
+    @web.middleware
+    async def _name_pages(self, request: web.Request, handler: Page) -> web.StreamResponse:
+        """Answers 404 with the page that the client probably means, or with all pages."""
+        if isinstance(request.match_info.http_exception, web.HTTPNotFound):
+            pages = sorted({"/livez", *self._pages, *self._actions})
+            meant = nearest(request.path[:_LONGEST_CAUSE], pages)
+            remedy = f"did you mean {meant}?" if meant else f"the pages are {', '.join(pages)}"
+            raise web.HTTPNotFound(text=f"there is no page {request.path[:_LONGEST_CAUSE]!r}: {remedy}\n")
+        return await handler(request)
+
     async def _index(self, _: web.Request) -> web.Response:
         page, policy = _live_page()
         return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
@@ -151,7 +163,20 @@ class PageServer:
 
 
 def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
-    """A page that simultaneous requests share; see `SingleFlight`."""
+    """A page without parameters that simultaneous requests share; see `SingleFlight`."""
+    made = _shared(make)
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        try:
+            check_names(request.query, ())
+        except QueryError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        return await made(request)
+
+    return page
+
+
+def _shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
     flight = SingleFlight(make)
 
     async def page(_: web.Request) -> web.Response:
@@ -162,8 +187,8 @@ def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
 
 
 def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
-    """The same for metrics in two formats. `make` takes the Accept header of one of them."""
-    text, open_metrics = shared(partial(make, _TEXT)), shared(partial(make, _OPEN_METRICS))
+    """The same for metrics in two formats. `make` takes the Accept header of one of them. A scraper may have parameters."""
+    text, open_metrics = _shared(partial(make, _TEXT)), _shared(partial(make, _OPEN_METRICS))
 
     async def page(request: web.Request) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")

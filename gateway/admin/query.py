@@ -13,7 +13,8 @@ def check_names(names: Iterable[str], known: Sequence[str]) -> None:
     """Raise QueryError for a parameter that is not known."""
     for name in names:
         if name not in known:
-            raise QueryError(f"{name}: there is no such parameter: use some of {', '.join(known)}")
+            remedy = f"use some of {', '.join(known)}" if known else "this page has none"
+            raise QueryError(f"{name}: there is no such parameter: {remedy}")
 
 
 def read_address(name: str, text: str) -> str:

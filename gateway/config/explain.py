@@ -34,9 +34,12 @@ SECRETIVE = frozenset({("upstream", "sasl"), ("notify", "targets")})
 SECRET = frozenset({("notify",), ("notify", "targets"), ("notify", "targets", "url")})
 """Keys whose values are or contain secrets: no message shows their texts, lists and sections."""
 
+_PER_CLIENT = "groups do not limit connections; write the key in a row of quotas.entities for "
 _HINTS: Mapping[tuple[str, ...], str] = {
     ("quotas", "entities", "group"): "write a row of quotas.groups with name and match instead",
     ("quotas", "groups", "group"): "write name",
+    ("quotas", "groups", "connection_creation_rate"): _PER_CLIENT + "ip or user",
+    ("quotas", "groups", "max_connections"): _PER_CLIENT + "user",
 }
 """The remedies for unknown keys of which another section has the same name with another meaning."""
 
@@ -138,6 +141,9 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
         message = f"must be {wanted}, and {shown(value)} is {'not a number' if isnan(value) else 'infinite'}"
         without = f"; without the key, there is {_NO_LIMIT}" if _absent(section) == _NO_LIMIT else ""
         return problem(document, path, message, _rewrite(kind, value) + without, value=value)
+    model = SECTIONS.get(section)
+    if value is True and model is not None and not any(field.is_required() for field in model.model_fields.values()):
+        return problem(document, path, f"must be {wanted}", f"write `{section[-1]}: {{}}` for its defaults", value=value)
     return problem(document, path, f"must be {wanted}, not {_kind_of(value)}", _rewrite(kind, value), value=value)
 
 

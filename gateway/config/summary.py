@@ -44,6 +44,8 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     how = f"{quotas.algorithm}{scope}, {_enforced(quotas.enforce)}"
     yield "quotas", f"{limited} limited and {exempt} exempt; {how}" if quotas.entities else None
     yield "groups", f"{_groups(quotas.groups)}; {_enforced(quotas.enforce)}" if quotas.groups else None
+    shadowed = sum(bool(row.shadow) for row in quotas.rows)
+    yield "shadow limits", f"{shadowed} {'row' if shadowed == 1 else 'rows'}" if shadowed else None
     yield "topic quotas", None if topics is None else f"{topics.total} bytes/s, {_enforced(quotas.enforce)}"
     yield "volume quotas", None if volumes is None else f"source {volumes.source}, {_enforced(volumes.enforce)}"
     yield "connection limits", ", ".join(_limits(config))
@@ -52,6 +54,7 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     yield "workers", str(config.workers) if config.workers > 1 else None
     ledger = config.ledger
     yield "ledger", None if ledger is None else str(ledger.path) + (f" and topic {ledger.topic}" if ledger.topic else "")
+    yield "notify", None if config.notify is None else f"to {', '.join(target.name for target in config.notify.targets)}"
 
 
 def _groups(rows: Sequence[Group]) -> str:

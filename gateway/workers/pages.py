@@ -99,7 +99,7 @@ class WorkersServer(PageServer):
             GROUPS: groups_page(self._merged(GROUPS, merge_groups)),
             "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
             "/api/config": self._answered(self._merged("/api/config", merge_config)),
-            "/api/workers": self._workers,
+            "/api/workers": shared(self._workers),
             **EntityPages(self._shared_usage.get).pages(),
             EXPLAIN: explain_page(self._explain),
             CONNECTIONS: connections_page(self._connections),
@@ -220,7 +220,7 @@ class WorkersServer(PageServer):
         reason = self._not_ready()
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
 
-    async def _workers(self, _: web.Request) -> web.Response:
+    async def _workers(self) -> web.Response:
         return await json_page({"generated_at": iso(clock.wall()), "workers": self._states()})
 
     def _states(self) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ class TestCheck:
             f"{path}: valid: clients on 127.0.0.1:{PORT} and {PORT + 1}-{PORT + 4}; upstream 127.0.0.1:{NOBODY}; "
             f"admin 127.0.0.1:{ADMIN_PORT}\n"
             "  on: quotas (1 limited and 0 exempt; token_bucket, enforced), connection limits (1000 per address)\n"
-            "  off: groups, topic quotas, volume quotas, quota API, sharing, workers, ledger\n"
+            "  off: groups, shadow limits, topic quotas, volume quotas, quota API, sharing, workers, ledger, notify\n"
         )
         assert err == ""
 
@@ -61,6 +61,16 @@ class TestCheck:
         path.write_text(CONFIG + "workers: 2\n")
         assert main(["check", "--config", str(path)]) == 0
         assert ", sharing (topic __weir_usage), workers (2)\n" in capsys.readouterr().out
+
+    def test_shadow_limits_and_notify_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        rows = "{user: a, producer_byte_rate: 100000, shadow: {producer_byte_rate: 50000}}"
+        group = "groups: [{name: g, match: [{user: b}], shadow: {request_rate: 5}}]"
+        notify = "notify: {targets: [{name: ops, url: 'http://a'}, {name: tenants, url: 'http://b'}]}\n"
+        path.write_text(CONFIG.replace("entities: [", f"{group}, entities: [{rows}, ") + notify)
+        assert main(["check", "--config", str(path)]) == 0
+        out = capsys.readouterr().out
+        assert ", shadow limits (2 rows), " in out
+        assert ", notify (to ops, tenants)\n" in out
 
     def test_credentials_without_brokers_are_wrong_usage(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
@@ -321,6 +331,28 @@ def test_bad_option_is_refused_before_any_connection(arguments: str, message: st
         main(arguments.split())
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "error"),
+    [
+        ("quotas --grups", "usage: weir quotas [-h]", "error: unrecognized arguments: --grups — did you mean --groups?\n"),
+        ("check --config w --brokrs", "usage: weir check [-h]", "arguments: --brokrs — did you mean --brokers?"),
+        ("quotas forgive --user a --kinds x", "usage: weir quotas forgive [-h]", "--kinds x — did you mean --kind?"),
+        ("serve --config w more", "usage: weir serve [-h]", "weir serve: error: unrecognized arguments: more\n"),
+        ("volumes publish --config w more", "usage: weir volumes publish [-h]", "unrecognized arguments: more\n"),
+        ("report more", "usage: weir report [-h]", "unrecognized arguments: more\n"),
+    ],
+)
+def test_unknown_option_shows_the_usage_of_its_command(
+    arguments: str, usage: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments.split())
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith(usage)
+    assert error in err
 
 
 def test_command_below_quotas_is_optional(capsys: pytest.CaptureFixture[str]) -> None:

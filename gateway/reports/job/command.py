@@ -37,7 +37,7 @@ Writes each report as Parquet and as CSV, and all of them as one HTML page (repo
 The events of an hour are read once. Their aggregates stay in OUT/_state, so the next run reads only new hours and hours with
 new files. Invalid lines are counted, and written to OUT/_rejected with the reason.
 
-Needs Java 17+ and:  pip install 'WHEEL[reports]', with the path of Weir's wheel
+Needs Java 17+ and:  pip install 'path/to/weir[reports]', with the path of Weir's wheel or checkout
 """
 
 EXAMPLES = """\
@@ -163,7 +163,8 @@ def missing_requirement() -> str | None:
     """A message about software that must be installed first, or None."""
     absent = [name for name in ("pyspark", "plotly", "jinja2") if find_spec(name) is None]
     if absent:
-        return f"{' and '.join(absent)} not installed; pip install 'WHEEL[reports]', with the path of Weir's wheel"
+        names = " and ".join(absent)
+        return f"{names} not installed; pip install 'path/to/weir[reports]', with the path of Weir's wheel or checkout"
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and Path(home, "bin/java").exists()):
         return "no Java found; install a JDK 17 or newer (apt-get install openjdk-17-jre-headless) or set JAVA_HOME"

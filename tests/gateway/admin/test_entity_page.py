@@ -138,6 +138,13 @@ async def test_explanation_finds_address_in_any_spelling() -> None:
                 assert await answer.json() == {"ip": found}
 
 
+@pytest.mark.parametrize("path", ["/entities", "/api/entities"])
+async def test_wrong_name_of_a_part_is_named(client: ClientSession, path: str) -> None:
+    async with client.get(f"{path}?client_id=etl") as answer:
+        assert answer.status == 400
+        assert await answer.text() == "client_id: there is no such parameter: use some of user, client-id, ip, group\n"
+
+
 async def test_request_without_a_name_is_refused(client: ClientSession) -> None:
     async with client.get("/entities") as answer:
         assert answer.status == 400

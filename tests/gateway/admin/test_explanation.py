@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gateway.__main__ import main
+from gateway.__main__ import DEFAULT_ADMIN, _parser, main
 from gateway.admin.explain_table import ask_explanation, print_explanation
 from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.rows import described
@@ -20,6 +20,7 @@ from gateway.config.load import parse_config
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
 from gateway.steps import at_once
+from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.rows import used
 
 CONFIG = """\
@@ -187,11 +188,21 @@ def test_text_shows_overruled_values(path: Path, capsys: pytest.CaptureFixture[s
     assert "all clients of user alice" in out
 
 
-def test_neither_config_nor_gateway_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_config_and_gateway_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["explain", "--user", "alice"])
+        main(["explain", "--config", "weir.yaml", "--admin", "http://127.0.0.1:9644", "--user", "alice"])
     assert ended.value.code == 2
-    assert "--config FILE, or --admin URL" in capsys.readouterr().err
+    assert "--admin/--url: not allowed with argument --config" in capsys.readouterr().err
+
+
+def test_missing_gateway_is_named_with_the_other_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--admin", f"http://127.0.0.1:{free_port()}", "--user", "alice"]) == 1
+    assert capsys.readouterr().err.endswith("\nwithout a gateway: weir explain --config FILE\n")
+
+
+def test_gateway_of_this_host_is_the_default() -> None:
+    options = _parser().parse_args(["explain", "--user", "alice"])
+    assert (options.config, options.admin) == (None, DEFAULT_ADMIN)
 
 
 @pytest.fixture

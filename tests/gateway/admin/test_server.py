@@ -56,6 +56,32 @@ async def test_metrics_page_is_prometheus_text(client: aiohttp.ClientSession) ->
     assert families["weir_throttle_time_seconds"].type == "histogram"
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/quota", "there is no page '/api/quota': did you mean /api/quotas?\n"),
+        ("/metric", "there is no page '/metric': did you mean /metrics?\n"),
+        ("/elsewhere", "there is no page '/elsewhere': the pages are /api/active, /api/config, "),
+    ],
+)
+async def test_unknown_page_is_answered_with_known_ones(client: aiohttp.ClientSession, path: str, words: str) -> None:
+    async with client.get(path) as response:
+        assert response.status == 404
+        assert (await response.text()).startswith(words)
+
+
+@pytest.mark.parametrize("path", ["/api/quotas", "/api/quotas/configured", "/api/throttles", "/api/config", "/api/topics"])
+async def test_unknown_parameter_is_named(client: aiohttp.ClientSession, path: str) -> None:
+    async with client.get(f"{path}?kind=xyz") as response:
+        assert response.status == 400
+        assert await response.text() == "kind: there is no such parameter: this page has none\n"
+
+
+async def test_scraper_may_add_parameters(client: aiohttp.ClientSession) -> None:
+    async with client.get("/metrics?target=weir") as response:
+        assert response.status == 200
+
+
 async def test_metrics_page_is_open_metrics_on_request(client: aiohttp.ClientSession) -> None:
     async with client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as response:
         assert response.content_type == "application/openmetrics-text"

@@ -27,16 +27,15 @@ def test_command_line_works_without_pyspark(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     )
     assert done.returncode == 0, done.stderr
-    assert "WHEEL[reports]" in done.stdout
+    assert "path/to/weir[reports]" in done.stdout
     assert "spark-submit" in done.stdout
 
 
 def test_missing_pyspark_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "pyspark" else object())
     assert main(ARGUMENTS) == 1
-    assert (
-        capsys.readouterr().err
-        == "weir report: pyspark not installed; pip install 'WHEEL[reports]', with the path of Weir's wheel\n"
+    assert capsys.readouterr().err == (
+        "weir report: pyspark not installed; pip install 'path/to/weir[reports]', with the path of Weir's wheel or checkout\n"
     )
 
 
