@@ -112,33 +112,42 @@ Page = Families | None
 
 @dataclass(frozen=True, slots=True)
 class WorkerValue:
-    """A counter or a gauge, read from a worker's place and its page."""
+    """A counter or a gauge, read from a worker's place and its page. It has no sample while `read` returns None."""
 
     kind: Literal["counter", "gauge"]
     name: str
     help: str
-    read: Callable[[WorkerPlace, Page], float]
+    read: Callable[[WorkerPlace, Page], float | None]
 
     def family(self, places: Iterable[WorkerPlace], pages: Mapping[int, Families]) -> Metric:
         """The metric with a sample for each worker. `pages` by process number."""
         make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
         family = make(self.name, self.help, labels=("worker",))
         for place in places:
-            family.add_metric((str(place.number),), self.read(place, pages.get(place.process)))
+            value = self.read(place, pages.get(place.process))
+            if value is not None:
+                family.add_metric((str(place.number),), value)
         return family
 
 
-def _sum_of(name: str) -> Callable[[WorkerPlace, Page], float]:
-    return lambda _, page: sum(sample.value for family in page or () for sample in family.samples if sample.name == name)
+def _sum_of(name: str) -> Callable[[WorkerPlace, Page], float | None]:
+    """None for a silent worker: Prometheus would read a counter of 0 as a restart, and count the whole value again."""
+
+    def read(_: WorkerPlace, page: Page) -> float | None:
+        if page is None:
+            return None
+        return sum(sample.value for family in page for sample in family.samples if sample.name == name)
+
+    return read
 
 
 WORKER_METRICS: tuple[WorkerValue, ...] = (
     WorkerValue("gauge", "weir_worker_up", "1 while a worker answers.", lambda _, page: float(page is not None)),
     WorkerValue("counter", "weir_worker_restarts_total", "Workers that died and were replaced.",
                 lambda place, _: place.restarts),
-    WorkerValue("gauge", "weir_worker_connections", "Client connections of a worker, as the kernel spreads them.",
+    WorkerValue("gauge", "weir_worker_connections", "Client connections of a worker that answers, as the kernel spreads them.",
                 _sum_of("weir_connections")),
-    WorkerValue("counter", "weir_worker_cpu_seconds_total", "CPU time of a worker's process.",
+    WorkerValue("counter", "weir_worker_cpu_seconds_total", "CPU time of the process of a worker that answers.",
                 _sum_of("process_cpu_seconds_total")),
 )  # fmt: skip
 """Metrics by worker. With `workers: 1` there are none."""

@@ -1,11 +1,14 @@
 """The metrics of several workers, merged into those of one gateway."""
 
+from pathlib import Path
+
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Value
-from gateway.workers.families import MERGE, Totals, merge_families
+from gateway.workers.families import MERGE, WORKER_METRICS, Totals, merge_families
+from gateway.workers.place import WorkerPlace
 
 
 def page(text: str) -> list[Metric]:
@@ -63,6 +66,12 @@ weir_request_seconds_sum{api="Produce"} 0.125
 process_start_time_seconds 900
 """
 PRODUCE = '# TYPE weir_requests_total counter\nweir_requests_total{{api="Produce"}} {}\n'
+OF_PROCESS = """\
+# TYPE weir_connections gauge
+weir_connections {0}
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total {0}
+"""
 TOGETHER = {
     "weir_requests_total{'api': 'Produce'}": 15,
     "weir_requests_total{'api': 'Fetch'}": 1,
@@ -104,6 +113,28 @@ def test_no_pages_give_no_families() -> None:
 
 def test_each_metric_has_a_merge_rule() -> None:
     assert {row.name.removesuffix("_total") for row in METRICS if isinstance(row, Value)} <= MERGE.keys()
+
+
+class TestWorkerMetrics:
+    """Metrics with the label `worker`."""
+
+    def by_worker(self, answered: dict[int, list[Metric]]) -> dict[str, float]:
+        places = [WorkerPlace(number, (), Path("socket"), int) for number in (0, 1)]
+        for place in places:
+            place.process = place.number + 1
+        return values([row.family(places, answered) for row in WORKER_METRICS])
+
+    def test_silent_worker_has_no_figures_of_its_process(self) -> None:
+        both = self.by_worker({1: page(OF_PROCESS.format(7)), 2: page(OF_PROCESS.format(8))})
+        one = self.by_worker({1: page(OF_PROCESS.format(9))})
+        for name in ("weir_worker_cpu_seconds_total", "weir_worker_connections"):
+            first, second = (f"{name}{{'worker': '{worker}'}}" for worker in "01")
+            assert (both[first], both[second], one[first]) == (7, 8, 9)
+            assert second not in one
+
+    def test_silent_worker_is_not_up(self) -> None:
+        up = {name: value for name, value in self.by_worker({1: []}).items() if name.startswith("weir_worker_up")}
+        assert up == {"weir_worker_up{'worker': '0'}": 1, "weir_worker_up{'worker': '1'}": 0}
 
 
 class TestTotals:
