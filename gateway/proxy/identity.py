@@ -1,6 +1,7 @@
 """The user and client-id of a connection, and the buckets that its requests are charged to."""
 
 from math import inf
+from typing import Final
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
@@ -10,6 +11,9 @@ from gateway.quotas.kinds.fetch import KIND as FETCH
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's name of the principal of a connection that has not authenticated."""
+
+LONGEST_STAY_SECONDS: Final = 60.0
+"""The time without old records after which a consumer leaves its lane, however few new records it reads."""
 
 
 def is_limited(path: tuple[Bucket, ...]) -> bool:
@@ -35,13 +39,15 @@ class Client:
     `ip` is the client's address, and `_claims` are those of its bearer token: groups may have rules for both. `broker` is the
     node id of the broker that serves the connection, or `BOOTSTRAP`.
 
-    `lag_limits` are set once the client fetches, and empty unless its lag decides about its group. `_behind` is the limit that
-    it has passed (`passed_limit`).
+    `lag_limits` are set once the client fetches, and empty unless its lag decides about its group. `behind` is the limit that
+    it has passed (`passed_limit`). `_misplaced` are the bytes of old records that its usual group was charged for, less those
+    of new records that its lane was charged for. `_lagged_at` is the time of the last response without a reason to leave the
+    lane.
     """
 
     __slots__ = (
-        "_behind", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queue", "_queued",
-        "_turn", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
+        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_limited", "_misplaced", "_next", "_queue",
+        "_queued", "_turn", "behind", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -55,7 +61,9 @@ class Client:
         self._turn = inf  # the latest end of its wait in that queue
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
         self._claims = NO_CLAIMS
-        self._behind = 0
+        self._misplaced = 0
+        self._lagged_at = 0.0
+        self.behind = 0
         self.lag_limits: tuple[int, ...] = ()
         self.user = ANONYMOUS
         self.ip = ""
@@ -76,15 +84,28 @@ class Client:
         if same_client:
             self._look_up_again(now)
         else:
-            self._behind = 0
             self._limited = {}
             self._give_back(now)
 
-    def note_lag(self, lag: int, now: float) -> None:
-        """Follow the lag in records of the last response to a Fetch: the client may leave its group for another one."""
-        behind = passed_limit(lag, self.lag_limits, self._behind)
-        if behind != self._behind:
-            self._behind = behind
+    def note_lag(self, lag: int, size: int, charged: int, now: float) -> None:
+        """Follow the lag in records of a response to a Fetch: the client may leave its group for another one.
+
+        `charged` is the `behind` with which its `size` bytes were charged. A client leaves its lane only after as many bytes of
+        new records there as its usual group was charged for old ones. So reading both in turn is no way around the lane.
+        """
+        behind = passed_limit(lag, self.lag_limits, self.behind)
+        if behind > charged:
+            self._misplaced += size
+        elif behind < charged:
+            self._misplaced = max(0, self._misplaced - size)
+        if behind >= self.behind:
+            self._lagged_at = now
+        elif self._misplaced > 0 and now - self._lagged_at < LONGEST_STAY_SECONDS:
+            return
+        else:
+            self._misplaced = 0
+        if behind != self.behind:
+            self.behind = behind
             self._look_up_again(now)
 
     def _look_up_again(self, now: float) -> None:
@@ -101,9 +122,10 @@ class Client:
         """Set the user and the claims after an authentication; the buckets of another user are given back."""
         if user == self.user and claims == self._claims:
             return
+        if user != self.user:
+            self.behind = self._misplaced = 0
         self.user = user
         self._claims = claims
-        self._behind = 0
         self._exempt = {}
         self._limited = {}
         self._give_back(now)
@@ -142,7 +164,7 @@ class Client:
             self.lag_limits = self._engine.groups.lag_limits(self.user, self.client_id, self.ip, self._claims)
         return self._engine.acquire_path(
             kind, self.user, self.client_id, now, self.ip, self._claims,
-            broker=self.broker, used=used, limited=limited, behind=self._behind,
+            broker=self.broker, used=used, limited=limited, behind=self.behind,
         )  # fmt: skip
 
     def exempt_from(self, name: str) -> bool:
@@ -162,7 +184,7 @@ class Client:
     @property
     def group(self) -> str:
         """The group of the client of the last request, "" without one."""
-        return self._engine.groups.find(self.user, self.client_id, self.ip, self._claims, self._behind) or ""
+        return self._engine.groups.find(self.user, self.client_id, self.ip, self._claims, self.behind) or ""
 
     @property
     def queued(self) -> bool:

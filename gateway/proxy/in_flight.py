@@ -54,13 +54,16 @@ class ChargedFetch(Special):
     """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
 
     A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`). With
-    `muted`, the request has muted its client already, so its answer does not.
+    `muted`, the request has muted its client already, so its answer does not. `behind` is the client's when it fetched.
+    `size` are the bytes that its answer was charged.
     """
 
-    __slots__ = ("muted", "requested", "reserved")
+    __slots__ = ("behind", "muted", "requested", "reserved", "size")
 
-    def __init__(self, *, muted: bool = False) -> None:
+    def __init__(self, *, muted: bool = False, behind: int = 0) -> None:
         self.muted = muted
+        self.behind = behind
+        self.size = 0
         self.requested = 0
         self.reserved: tuple[tuple[Bucket, int, int], ...] = ()
         """A bucket, the bytes that are set aside in it, and the generation of its line."""

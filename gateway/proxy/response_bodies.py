@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from gateway.proxy.collected import HeldAnswers
-from gateway.proxy.in_flight import Entry
+from gateway.proxy.in_flight import ChargedFetch, Entry
 from gateway.proxy.wire import Data
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
@@ -161,16 +161,17 @@ class SearchedBody:
         return tail[:section] + rewrite_tail(self._api_key, self._version, tail[section:], self._translate)
 
 
-NoteLag = Callable[[int, float], None]
-"""Gets the lag of a response in records, from `LagScanner`, and the time (monotonic seconds)."""
+NoteLag = Callable[[ChargedFetch, int, float], None]
+"""Gets the Fetch of a response, the response's lag in records, from `LagScanner`, and the time (monotonic seconds)."""
 
 
 class LagBody:
     """A response of which the lag is noted once it is whole. `body` changes it; without one, it is passed on as it comes."""
 
-    def __init__(self, scanner: LagScanner, note_lag: NoteLag, body: Body | None) -> None:
+    def __init__(self, scanner: LagScanner, note_lag: NoteLag, special: ChargedFetch, body: Body | None) -> None:
         self._scanner = scanner
         self._note_lag = note_lag
+        self._special = special
         self._body = body
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
@@ -178,12 +179,19 @@ class LagBody:
         return memoryview(chunk)[start:end] if self._body is None else self._body.feed(chunk, start, end)
 
     def finish(self, now: float) -> Data:
-        self._note_lag(self._scanner.lag(), now)
+        self._note_lag(self._special, self._scanner.lag(), now)
         return b"" if self._body is None else self._body.finish(now)
 
 
 def lag_noted(
-    body: Body | None, version: int, note_lag: NoteLag, chunk: bytes, pos: int, after: int, now: float
+    body: Body | None,
+    version: int,
+    note_lag: NoteLag,
+    special: ChargedFetch,
+    chunk: bytes,
+    pos: int,
+    after: int,
+    now: float,
 ) -> Body | None:
     """The body of a Fetch response from `pos` to `after` whose lag is noted. None: the rest is passed on as it comes.
 
@@ -192,6 +200,6 @@ def lag_noted(
     scanner = LagScanner(version)
     scanner.feed(chunk, pos, min(after, len(chunk)))
     if after > len(chunk):
-        return LagBody(scanner, note_lag, body)
-    note_lag(scanner.lag(), now)
+        return LagBody(scanner, note_lag, special, body)
+    note_lag(special, scanner.lag(), now)
     return body

@@ -259,7 +259,7 @@ class ResponseStream:
                 return self._empty(pieces, chunk, start, pos, after, entry, now)
             if self._fetch.follows_lag(api_key):
                 start = self._pass_on(pieces, chunk, start, pos, after, entry, now)
-                self._body = lag_noted(self._body, version, self._fetch.note_lag, chunk, pos, after, now)
+                self._body = lag_noted(self._body, version, self._fetch.note_lag, special, chunk, pos, after, now)
                 return start
         return self._pass_on(pieces, chunk, start, pos, after, entry, now)
 

@@ -71,7 +71,7 @@ class FetchHandler:
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             request.entry.special = ThrottledFetch(buckets)
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
-        request.entry.special = charged = ChargedFetch()
+        request.entry.special = charged = ChargedFetch(behind=self._client.behind)
         request.entry.buckets = buckets
         consumer = consumers[0]
         allowance = _allowance(buckets, consumer.batch_bytes, now, first=consumer.unknown, requested=self._requested)
@@ -87,7 +87,7 @@ class FetchHandler:
     def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
         """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). False if the client is not to get it."""
         api_key, version = entry.api_key, entry.version
-        size = _size(pos, after, entry)
+        special.size = size = _size(pos, after, entry)
         special.release()
         self._requested -= special.requested
         buckets = entry.buckets
@@ -123,10 +123,10 @@ class FetchHandler:
         """True for the answer to a Fetch if the client's lag decides about its group."""
         return api_key == _FETCH and len(self._client.lag_limits) > 0
 
-    def note_lag(self, lag: int, now: float) -> None:
-        """Follow the lag in records of a whole answer; -1 for an answer without records."""
+    def note_lag(self, special: ChargedFetch, lag: int, now: float) -> None:
+        """Follow the lag in records of a whole answer that was charged; -1 for an answer without records."""
         if lag >= 0:
-            self._client.note_lag(lag, now)
+            self._client.note_lag(lag, special.size, special.behind, now)
 
     def places(self, buckets: tuple[Bucket, ...]) -> list[Consumer]:
         """The connection's places, one for each bucket at least: a bucket has turns of its own."""

@@ -1,5 +1,6 @@
 """Consumers that catch up on their connections: each response decides about the group that the next one is charged to."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -129,13 +130,110 @@ def test_reload_changes_the_limit_on_an_open_connection():
     assert t.core.client.lag_limits == ()
 
 
-def test_new_name_starts_outside_the_lane():
+def test_new_client_id_stays_in_the_lane():
     t = Transcript(settings(lane(), TEAM))
     assert reads(t, 5_000) == ["lane"]
     t.client_sends(m.fetch(8, client_id="other"))
-    assert t.core.client.group == ""
+    assert t.core.client.group == "lane"
+
+
+def test_new_claims_keep_the_lane():
+    t = Transcript(settings(lane(), TEAM))
+    assert reads(t, 5_000) == ["lane"]
+    t.core.client.identify(t.core.client.user, t.now, frozenset({("team", "a")}))
+    assert t.core.client.group == "lane"
+
+
+def test_new_user_starts_outside_the_lane():
+    t = Transcript(settings(lane(), TEAM))
+    assert reads(t, 5_000) == ["lane"]
     t.core.client.identify("bob", t.now)
-    assert t.core.client.group == ""
+    assert reads(t, 5) == ["team"]
+    assert used(t) == {"lane": 0, "team": 2 * charge()}
+
+
+def test_client_ids_in_turn_do_not_keep_a_replay_out():
+    t = Transcript(settings(lane(), replace(TEAM, rules=(GroupRule(client_id="*"),))))
+    for number in range(10):
+        t.client_sends(m.fetch(number, client_id=f"etl-{number % 2}"))
+        t.broker_answers(answer(number, 5_000))
+    assert used(t) == {"lane": 9 * charge(), "team": charge()}
+
+
+def reads_sizes(t, *answers):
+    """Fetch once for each pair of lag and bytes of records. Return the groups after the responses."""
+    groups = []
+    for number, (lag, size) in enumerate(answers):
+        t.client_sends(m.fetch(number))
+        t.broker_answers(answer(number, lag, size=size))
+        groups.append(t.core.client.group)
+    return groups
+
+
+def test_new_record_after_each_batch_does_not_keep_a_replay_out():
+    t = Transcript(settings(lane(), TEAM))
+    assert reads_sizes(t, *[(5_000, 10_000), (5, 100)] * 20) == ["lane"] * 40
+
+
+def test_lane_gets_as_many_new_bytes_as_the_group_got_old_ones():
+    t = Transcript(settings(lane(), TEAM))
+    assert reads_sizes(t, (5_000, 1_000), *[(5, 250)] * 5) == ["lane"] * 4 + ["team"] * 2
+
+
+def test_old_bytes_in_the_lane_do_not_prolong_it():
+    t = Transcript(settings(lane(), TEAM))
+    assert reads_sizes(t, *[(5_000, 1_000)] * 9, (5, 1_000)) == ["lane"] * 9 + ["team"]
+
+
+def test_pipelined_old_bytes_prolong_the_lane():
+    """All of them are charged to the usual group, as their requests come before the first response."""
+    t = Transcript(settings(lane(), TEAM))
+    t.client_sends(*(m.fetch(number) for number in range(3)))
+    t.broker_answers(answer(0, 5_000, size=100), answer(1, 5_000, size=1_000), answer(2, 5_000, size=1_000))
+    assert reads_sizes(t, *[(5, 1_000)] * 3) == ["lane", "lane", "team"]
+
+
+def test_lane_is_left_after_a_minute_without_old_bytes():
+    t = Transcript(settings(lane(), TEAM))
+    assert reads_sizes(t, (5_000, 100_000), (5, 100)) == ["lane", "lane"]
+    t.passes(59.9)
+    assert reads_sizes(t, (5, 100)) == ["lane"]
+    t.passes(0.1)
+    assert reads_sizes(t, (5, 100), (5_000, 1_000), (5, 1_000)) == ["team", "lane", "team"]
+
+
+def test_old_bytes_begin_the_minute_anew():
+    t = Transcript(settings(lane(), TEAM))
+    reads_sizes(t, (5_000, 100_000))
+    t.passes(40.0)
+    reads_sizes(t, (100, 100))
+    t.passes(40.0)
+    assert reads_sizes(t, (5, 100)) == ["lane"]
+
+
+def test_consumer_leaves_one_lane_after_the_other():
+    near = Group("near", (GroupRule(max_lag=100),), {"consumer_byte_rate": 10**9})
+    t = Transcript(settings(lane(), near, TEAM))
+    assert reads_sizes(t, (5_000, 1_000), (99, 600), (99, 600), (5, 100)) == ["lane", "lane", "near", "team"]
+
+
+ANSWERS = st.tuples(st.sampled_from([5, 500, 5_000]), st.sampled_from([100, 150, 1_000]))
+
+
+@given(st.lists(st.lists(ANSWERS, min_size=1, max_size=4), max_size=20))
+def test_old_bytes_outside_are_made_up_for_in_the_lane(turns):
+    """The Fetches of one turn are pipelined."""
+    t = Transcript(settings(lane(), TEAM))
+    old_outside = new_inside = 0
+    for answers in turns:
+        t.client_sends(*(m.fetch(number) for number in range(len(answers))))
+        for number, (lag, size) in enumerate(answers):
+            before = used(t)
+            t.broker_answers(answer(number, lag, size=size))
+            after = used(t)
+            old_outside += (lag == 5_000) * (after["team"] - before.get("team", 0))
+            new_inside += (lag == 5) * (after.get("lane", 0) - before.get("lane", 0))
+            assert t.core.client.group == "lane" or old_outside <= new_inside
 
 
 def test_client_of_no_lane_is_not_followed():
