@@ -125,11 +125,12 @@ METRICS: tuple[Row, ...] = (
     deprecated("weir_quota_tokens", _TOKENS, "weir_quota_tokens_UNIT"),
     Value("gauge", "weir_quota_used_ratio", "Fraction of the quota used (KIP-13), by all gateways that share it. Throttling"
           " begins at 1.0.", _BUCKET, _per_bucket(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
-    Value("counter", "weir_throttled_requests_total", "Requests that Weir throttled.", _BUCKET,
-          _per_bucket(lambda row: row.throttled_total)),
-    Value("counter", "weir_throttle_seconds_total", "Throttle times of throttled requests, summed up.", _BUCKET,
-          _per_bucket(lambda row: row.throttle_seconds_total)),
-    Distribution("weir_throttle_time_seconds", "Throttle times of throttled requests.", ("kind",), _throttle_times),
+    Value("counter", "weir_throttled_requests_total", "Requests that Weir throttled. With `enforce: false`: requests that Weir"
+          " would have throttled.", _BUCKET, _per_bucket(lambda row: row.throttled_total)),
+    Value("counter", "weir_throttle_seconds_total", "Throttle times of throttled requests, summed up. With `enforce: false`, no"
+          " client waits.", _BUCKET, _per_bucket(lambda row: row.throttle_seconds_total)),
+    Distribution("weir_throttle_time_seconds", "Throttle times of throttled requests. With `enforce: false`, no client"
+                 " waits.", ("kind",), _throttle_times),
     Value("counter", "weir_early_requests_total", "Requests that arrived before the client's throttle time was over.",
           _BUCKET, _per_bucket(lambda row: None if row.ip else row.early_total)),
     Value("counter", "weir_early_request_seconds_total", "Time by which requests arrived before the client's throttle time was"
@@ -141,7 +142,8 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_group_used_ratio", "Fraction of a group's ceiling used, by all gateways that share it. Throttling"
           " begins at 1.0.", ("group", "kind"), _per_group(lambda row: None if row.limit is None else row.used_ratio),
           merge="max"),
-    Value("counter", "weir_group_throttled_requests_total", "Requests that Weir throttled for a group's ceiling.",
+    Value("counter", "weir_group_throttled_requests_total", "Requests that Weir throttled for a group's ceiling."
+          " With `enforce: false`: requests that Weir would have throttled.",
           ("group", "kind"), _per_group(lambda row: row.throttled_total)),
     Value("gauge", "weir_shadow_limit", "Shadow limit for the whole cluster, in the kind's unit per second.", _SHADOW,
           _per_shadow(lambda row: row.limit), merge="max"),

@@ -57,14 +57,16 @@ _ROWS: tuple[Value, ...] = (
     Value("counter", "weir_topic_throttled_bytes_total", "Bytes rejected because their topic was over its share. With"
           " `enforce: false`: bytes that Weir would have rejected.", _TOPIC, _per_topic(lambda row: row.throttled_bytes)),
     Value("counter", "weir_topic_throttled_requests_total", "Produce requests with bytes that Weir rejected because their"
-          " topic was over its share.", _TOPIC, _per_topic(lambda row: row.throttled_total)),
+          " topic was over its share. With `enforce: false`: requests with bytes that Weir would have rejected.", _TOPIC,
+          _per_topic(lambda row: row.throttled_total)),
     Value("counter", "weir_topic_refused_bytes_total", "Bytes that brokers did not append, by the broker's error.",
           ("topic", "reason", "broker"), _refused_topics),
     Value("gauge", "weir_topic_usage_bytes_per_second", "Bytes per second that are appended to a topic, through all gateways"
           " that share its quota.", _TOPIC, _per_topic(lambda row: row.rate), merge="max"),
     Value("gauge", "weir_topic_threshold_bytes_per_second", "The threshold of a topic, explicit or default, in bytes per"
           " second.", _TOPIC, _per_topic(lambda row: row.threshold), merge="max"),
-    Value("gauge", "weir_topic_rejected", "1 while batches for the topic are rejected.", _TOPIC,
+    Value("gauge", "weir_topic_rejected", "1 while batches for the topic are rejected. With `enforce: false`: 1 while"
+          " batches would be rejected.", _TOPIC,
           _per_topic(lambda row: row.rejected), merge="max"),
     Value("gauge", "weir_topics_usage_bytes_per_second", "Bytes per second that are appended to all topics, through all"
           " gateways that share their quotas.", _CLUSTER, _topics(lambda topics: topics.rate), merge="max"),
