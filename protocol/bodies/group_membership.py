@@ -1,7 +1,8 @@
-"""The requests that keep a member in its group, and their answers: JoinGroup and the heartbeats of all group protocols.
+"""The requests of a group's members, and the coordinator's answers: JoinGroup, SyncGroup, OffsetCommit and all heartbeats.
 
-Source: ``JoinGroupRequest.json``, ``JoinGroupResponse.json`` and ``HeartbeatResponse.json``. The responses to the heartbeats of
-consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) begin with the same fields.
+Source: ``JoinGroupRequest.json``, ``OffsetCommitRequest.json`` and the responses. The responses to JoinGroup and SyncGroup
+begin with the fields of ``HeartbeatResponse.json``. So do those to the heartbeats of consumer groups (KIP-848), share groups
+(KIP-932) and streams groups (KIP-1071).
 """
 
 from typing import Final, NamedTuple
@@ -11,6 +12,12 @@ from protocol.cursor import INT32, Buffer, Reader
 
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)
+_OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
+_SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
+_NO_ERROR: Final = 0
+_GENERATION_SINCE: Final = 1
+_TOPIC_ID_SINCE: Final = 10
+_UUID_BYTES: Final = 16
 _KEPT: Final = frozenset({0, 27, 79})
 """NONE, REBALANCE_IN_PROGRESS (the member is to join again), MEMBER_ID_REQUIRED (the member is to join with its new id)."""
 
@@ -33,16 +40,53 @@ def session_timeout_ms(version: int, buf: Buffer, body_offset: int, seen: int, f
     return reader.int32()
 
 
+def commits_as_member(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> bool:
+    """True for an OffsetCommit with a member and its generation, or epoch, which the coordinator checks.
+
+    Without a generation, it takes commits from any client, as long as the group has no members. Raises `Incomplete` if the
+    fields lie behind `seen`, `InvalidFrame` if they lie behind `frame_end`.
+    """
+    if version < _GENERATION_SINCE:
+        return False
+    compact = version >= APIS[_OFFSET_COMMIT].flexible_since
+    reader = Reader(buf, body_offset, seen, frame_end, compact=compact)
+    reader.skip_string()  # group_id
+    generation = reader.int32()
+    return reader.size(wide=False) > 0 and generation >= 0
+
+
 def read_answer(api_key: int, version: int, frame: Buffer) -> MemberAnswer:
     """The answer in the whole frame of a response. Raises `InvalidFrame`."""
     spec = APIS[api_key]
     reader = Reader.of_whole_response(frame, header_version=int(version >= spec.flexible_since))
     if version >= spec.throttle_since:
         reader.skip(INT32.size)
+    if api_key == _OFFSET_COMMIT:
+        return MemberAnswer(_has_committed(reader, version), 0)
     kept = reader.int16() in _KEPT
-    if api_key in (_HEARTBEAT, _JOIN_GROUP):
+    if api_key in (_HEARTBEAT, _JOIN_GROUP, _SYNC_GROUP):
         return MemberAnswer(kept, 0)
     reader.skip_string()  # error message
     reader.skip_string()  # member id
     reader.skip(INT32.size)  # member epoch
     return MemberAnswer(kept, reader.int32())
+
+
+def _has_committed(reader: Reader, version: int) -> bool:
+    """True if the coordinator has taken a partition. It checks the member first, and refuses all partitions of a wrong one.
+
+    An answer without partitions, or with other errors only, shows nothing. A broker refuses unknown topics, and those that the
+    client may not read, without a question to the coordinator.
+    """
+    for _ in range(reader.count()):
+        if version >= _TOPIC_ID_SINCE:
+            reader.skip(_UUID_BYTES)
+        else:
+            reader.skip_string()
+        for _ in range(reader.count()):
+            reader.skip(INT32.size)
+            if reader.int16() == _NO_ERROR:
+                return True
+            reader.skip_tags()
+        reader.skip_tags()
+    return False

@@ -7,14 +7,15 @@ from gateway.proxy.handler import DEFER, FORWARD, WAIT, Collect, Connection, Req
 from gateway.proxy.in_flight import Entry
 from gateway.proxy.membership import HEARTBEATS
 from protocol.api_keys import ApiKey
-from protocol.bodies.group_membership import read_answer, session_timeout_ms
+from protocol.bodies.group_membership import commits_as_member, read_answer, session_timeout_ms
 
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)
+_OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
 
-MEMBERSHIP_APIS: Final = HEARTBEATS | {_JOIN_GROUP, _SYNC_GROUP}
-"""The requests that begin a member's session timeout anew."""
+MEMBERSHIP_APIS: Final = HEARTBEATS | {_JOIN_GROUP, _SYNC_GROUP, _OFFSET_COMMIT}
+"""The requests with which the coordinator accepts a member of a group."""
 
 
 class ChargedRequestHandler:
@@ -52,9 +53,10 @@ class ChargedRequestHandler:
 
 
 class MemberRequestHandler(ChargedRequestHandler):
-    """As above, for the requests that keep a member in its group: `MEMBERSHIP_APIS`.
+    """As above, for the requests of a group's members: `MEMBERSHIP_APIS`.
 
-    A member's heartbeats are free, up to one a second. The coordinator's answer proves the membership.
+    A member's heartbeats are free, up to one a second. The coordinator's answer proves the membership. All but OffsetCommit
+    begin the session timeout anew; OffsetCommit does so in classic groups only.
     """
 
     __slots__ = ()
@@ -65,17 +67,20 @@ class MemberRequestHandler(ChargedRequestHandler):
         if not connection.client.has_request_rate(now):
             return super().handle(request, now)
         api_key = header.api_key
+        at, end, after = header.body_offset, request.end, request.after
+        if api_key == _OFFSET_COMMIT and not commits_as_member(header.api_version, request.data, at, end, after):
+            return super().handle(request, now)
         session: float | None = None
         if api_key == _JOIN_GROUP:
-            at, end, after = header.body_offset, request.end, request.after
             session = session_timeout_ms(header.api_version, request.data, at, end, after) / 1000.0
         member = connection.throttle.membership()
         free = api_key in HEARTBEATS and member.is_free(now)
         if not free and connection.has_to_queue(self._kinds, request, now):
             return DEFER
-        member.beat(now)
+        if api_key != _OFFSET_COMMIT:
+            member.beat(now)
         verdict = self._pass_on(request, now, () if free else self._kinds)
-        if api_key != _SYNC_GROUP and request.entry.special is None:
+        if request.entry.special is None:
             request.intercept(MemberAnswerHandler(connection.throttle, request.entry, session))
         return verdict
 
@@ -95,11 +100,11 @@ class MemberAnswerHandler:
         answer = read_answer(api_key, self._entry.version, frame)
         if not answer.kept:
             return frame
-        if api_key == _JOIN_GROUP:
-            self._throttle.membership().beat(now)  # the session timeout begins with the answer
-        elif api_key != _HEARTBEAT:
+        if api_key in HEARTBEATS and api_key != _HEARTBEAT:
             if answer.interval_ms > 0:  # otherwise the member has left
                 self._throttle.accept_member(None, now, in_group_protocol=True)
             return frame
+        if api_key in (_JOIN_GROUP, _SYNC_GROUP):
+            self._throttle.membership().beat(now)  # the session timeout begins with the answer
         self._throttle.accept_member(self._session, now)
         return frame

@@ -45,6 +45,26 @@ def group_beat(number, api, interval, error=0):
     return codec.encode_response(api, 0, values, number)
 
 
+def commit(number, generation=1, member_id="m"):
+    values = {"group_id": "g", "generation_id_or_member_epoch": generation, "member_id": member_id, "topics": []}
+    return codec.encode_request(ApiKey.OFFSET_COMMIT, 8, values, number, "etl")
+
+
+def committed(number, *errors, throttle_time_ms=0):
+    """The answer to `commit`, with one partition for each error."""
+    partitions = [{"partition_index": index, "error_code": error} for index, error in enumerate(errors)]
+    values = {"throttle_time_ms": throttle_time_ms, "topics": [{"name": "t", "partitions": partitions}]}
+    return codec.encode_response(ApiKey.OFFSET_COMMIT, 8, values, number)
+
+
+def sync(number):
+    return codec.encode_request(ApiKey.SYNC_GROUP, 5, {"group_id": "g", "generation_id": 1, "member_id": "m"}, number, "etl")
+
+
+def synced(number, throttle_time_ms=0):
+    return codec.encode_response(ApiKey.SYNC_GROUP, 5, {"throttle_time_ms": throttle_time_ms}, number)
+
+
 def member(engine, session=45_000):
     """A connection that has joined a group, while the client had no debt."""
     t = Transcript(engine=engine)
@@ -230,6 +250,59 @@ def test_returning_members_pass_in_spite_of_a_debt():
         t.passes(0.4)
     assert all(t.broker_inbox for t in returning)
     assert bucket.amount_total == amount + 5
+
+
+def test_returning_members_commit_shortens_its_mute():
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(commit(1), m.heartbeat(2))
+    t.broker_answers(committed(1, 3, 0))
+    t.broker_got(commit(1))
+    t.client_got(committed(1, 3, 0, throttle_time_ms=500))
+    t.passes(0.5)
+    t.broker_got(m.heartbeat(2))
+
+
+def test_returning_members_sync_shortens_its_mute():
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(sync(1))
+    t.broker_answers(synced(1))
+    t.client_got(synced(1, throttle_time_ms=2_000))
+
+
+@pytest.mark.parametrize("errors", [(), (3,), (22,), (25,), (27,), (82,), (110,)])
+def test_commit_without_a_taken_partition_spares_nobody(errors):
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(commit(1))
+    t.broker_answers(committed(1, *errors))
+    t.client_got(committed(1, *errors, throttle_time_ms=101_000))
+
+
+@pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m"), (1, "")])
+def test_commit_that_names_no_member_spares_nobody(generation, member_id):
+    """Any client that may read a group without members can commit in it."""
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(commit(1, generation, member_id))
+    t.broker_answers(committed(1, 0))
+    t.client_got(committed(1, 0, throttle_time_ms=101_000))
+
+
+def test_commit_does_not_stand_for_a_heartbeat():
+    """In groups of KIP-848, a commit does not begin the session timeout anew."""
+    engine, bucket, amount = in_debt()
+    t = member(engine)
+    bucket.charge(amount, START)
+    t.passes(20.0)
+    t.client_sends(commit(1))
+    t.broker_answers(committed(1, 0))
+    t.client_got(committed(1, 0, throttle_time_ms=1_000))
 
 
 def test_other_first_requests_wait_for_the_debt():
