@@ -58,8 +58,8 @@ The column `use` names the alerts in `helm/weir/files/alerts.yaml` and the panel
 With several `workers`, values of all workers are summed, or the extreme is taken, so that one page describes the whole gateway.
 Each process has its own limit of open files, so `process_open_fds` is the highest count and `process_max_fds` the lowest limit.
 
-With `quotas.enforce: false`, the metrics of throttles count decisions that delay no client. `weir_quota_enforced` tells them apart:
-add `and on (job, instance) weir_quota_enforced == 1` to a query, as the alerts do.
+With `quotas.enforce: false`, the metrics of throttles count decisions that delay no client. `weir_quota_enforced` tells them
+apart: add `and on (job, instance) weir_quota_enforced == 1` to a query, as the alerts do.
 """
 
 
