@@ -55,14 +55,15 @@ class ChargedFetch(Special):
 
     A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`). With
     `muted`, the request has muted its client already, so its answer does not. `behind` is the client's when it fetched.
-    `size` are the bytes that its answer was charged.
+    `size` are the bytes that its answer was charged. `in_session`: it continues a fetch session.
     """
 
-    __slots__ = ("behind", "muted", "requested", "reserved", "size")
+    __slots__ = ("behind", "in_session", "muted", "requested", "reserved", "size")
 
-    def __init__(self, *, muted: bool = False, behind: int = 0) -> None:
+    def __init__(self, *, muted: bool = False, behind: int = 0, in_session: bool = False) -> None:
         self.muted = muted
         self.behind = behind
+        self.in_session = in_session
         self.size = 0
         self.requested = 0
         self.reserved: tuple[tuple[Bucket, int, int], ...] = ()
@@ -86,7 +87,7 @@ class ChargedFetch(Special):
 class ThrottledFetch(Special):
     """A Fetch over the quota in a fetch session. The broker gets it with minimal limits, so that the session's epoch moves on.
 
-    The client gets no records: an empty answer in place of one with records. `buckets` are charged for an answer without.
+    The client gets no records, but the other partitions of an answer. `buckets` are charged for these.
     """
 
     __slots__ = ("buckets",)

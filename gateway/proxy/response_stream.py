@@ -12,7 +12,7 @@ from gateway.proxy.collected import HeldAnswers
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import LATENCY_BUCKETS
 from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
-from gateway.proxy.handlers.fetch import FetchHandler, require_head
+from gateway.proxy.handlers.fetch import FetchHandler
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, ThrottledFetch
 from gateway.proxy.response_bodies import (
     NO_REWRITE,
@@ -237,9 +237,6 @@ class ResponseStream:
     def _open(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Begin a response at `pos` that is not just passed on; returns the offset behind the bytes in `pieces`."""
         api_key, version, special = entry.api_key, entry.version, entry.special
-        end = min(after, len(chunk))
-        if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
-            require_head(chunk, pos, end, entry)
         if isinstance(special, OwnRequest):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
         if isinstance(special, InterceptedRequest):
@@ -248,16 +245,14 @@ class ResponseStream:
                 pieces, chunk, start, pos, after, now,
                 lambda frame, then: self._patched(handler.response(translated(entry, frame, translate), then), entry, then),
             )  # fmt: skip
-        if isinstance(special, ThrottledFetch) and self._fetch.empties(special, chunk, pos, after, entry, now):
-            return self._empty(pieces, chunk, start, pos, after, entry, now)
-        if isinstance(special, ChargedFetch):
-            to_be_sent = self._fetch.charge(special, chunk, pos, after, entry, now)
+        if isinstance(special, ChargedFetch | ThrottledFetch):
+            frame = self._fetch.charge(special, chunk, pos, after, entry, now)
             if self._fetch.answer_awaited:
                 self._fetch.answer_awaited = False
                 self.resumable = True
-            if not to_be_sent:
-                return self._empty(pieces, chunk, start, pos, after, entry, now)
-            if self._fetch.follows_lag(api_key):
+            if frame is not None:
+                return self._replace(pieces, chunk, start, pos, after, frame, entry, now)
+            if isinstance(special, ChargedFetch) and self._fetch.follows_lag(api_key):
                 start = self._pass_on(pieces, chunk, start, pos, after, entry, now)
                 self._body = lag_noted(self._body, version, self._fetch.note_lag, special, chunk, pos, after, now)
                 return start
@@ -296,12 +291,15 @@ class ResponseStream:
         self._clean_error = error - pos
         return True
 
-    def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
-        """Send an empty answer in place of a throttled Fetch's."""
-        end = min(after, len(chunk))
-        pieces += (memoryview(chunk)[start:pos], self._fetch.emptied(chunk, pos, end, entry, now))
-        self._body = None if after == end else DroppedBody()
-        return end
+    def _replace(
+        self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, frame: bytes, entry: Entry, now: float
+    ) -> int:
+        """Send `frame` in place of the broker's answer."""
+        changed: list[Data] = []
+        passed = self._pass_on(changed, frame, 0, 0, len(frame), entry, now)
+        pieces += (memoryview(chunk)[start:pos], *changed, memoryview(frame)[passed:])
+        self._body = None if after <= len(chunk) else DroppedBody()
+        return min(after, len(chunk))
 
     def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Pass on a response of any length, and translate the addresses at its end."""

@@ -6,7 +6,8 @@ Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), 
 from struct import Struct
 from typing import Final
 
-from protocol.cursor import INT16, INT32, INT64, Buffer, Reader
+from protocol.bodies.addresses import array_count
+from protocol.cursor import INT16, INT32, INT64, LENGTH_BYTES, Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
 
 _MAX_BYTES_SINCE: Final = 3
@@ -198,19 +199,70 @@ def _first_records(reader: Reader, version: int) -> int:
     return -1
 
 
+def idle_partitions(frame: bytes, version: int) -> bytes:
+    """The whole response frame without the partitions that have records; the others keep all of their fields.
+
+    Empty if no partition is left, and for invalid bytes.
+    """
+    try:
+        reader = Reader.of_whole_response(frame, header_version=int(version >= FLEXIBLE_SINCE))
+        return _idle_partitions(reader, frame, version)
+    except InvalidFrame:
+        return b""
+
+
+def _idle_partitions(reader: Reader, frame: bytes, version: int) -> bytes:
+    compact = reader.compact
+    reader.skip(_head_bytes(version))
+    head = frame[LENGTH_BYTES : reader.pos]
+    topics: list[bytes] = []
+    for _ in range(reader.count()):
+        start = reader.pos
+        _skip_topic(reader, version)
+        name = frame[start : reader.pos]
+        idle: list[bytes] = []
+        for _ in range(reader.count()):
+            start = reader.pos
+            high_watermark(reader, version)
+            size = reader.size(wide=True)
+            reader.skip(max(size, 0))
+            reader.skip_tags()
+            if size < _BATCH_PREFIX_BYTES:
+                idle.append(frame[start : reader.pos])
+        start = reader.pos
+        reader.skip_tags()
+        if idle:
+            topics.append(b"".join((name, array_count(len(idle), compact=compact), *idle, frame[start : reader.pos])))
+    start = reader.pos
+    reader.skip_tags()
+    if not topics:
+        return b""
+    body = b"".join((head, array_count(len(topics), compact=compact), *topics, frame[start:]))
+    return INT32.pack(len(body)) + body
+
+
+def _head_bytes(version: int) -> int:
+    """The bytes of a response's body before its topics."""
+    return 4 * (version >= 1) + 6 * (version >= SESSION_SINCE)
+
+
 def topic_count(reader: Reader, version: int) -> int:
     """Read the body of a response up to its first topic."""
-    reader.skip(4 * (version >= 1) + 6 * (version >= SESSION_SINCE))
+    reader.skip(_head_bytes(version))
     return reader.count()
 
 
 def partition_count(reader: Reader, version: int) -> int:
     """Read a response's topic up to its first partition."""
+    _skip_topic(reader, version)
+    return reader.count()
+
+
+def _skip_topic(reader: Reader, version: int) -> None:
     if version >= _TOPIC_ID_SINCE:
         reader.skip(_UUID_BYTES)
     else:
         reader.skip_string()
-    return reader.count()
 
 
 def high_watermark(reader: Reader, version: int) -> int:

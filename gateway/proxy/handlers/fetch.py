@@ -71,7 +71,7 @@ class FetchHandler:
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             request.entry.special = ThrottledFetch(buckets)
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
-        request.entry.special = charged = ChargedFetch(behind=self._client.behind)
+        request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
         consumer = consumers[0]
         allowance = _allowance(buckets, consumer.batch_bytes, now, first=consumer.unknown, requested=self._requested)
@@ -84,8 +84,17 @@ class FetchHandler:
             self._requested += charged.requested
         return _within(allowance, request, head)
 
-    def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
-        """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). False if the client is not to get it."""
+    def charge(
+        self, special: ChargedFetch | ThrottledFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float
+    ) -> bytes | None:
+        """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). Returns the frame that replaces it.
+
+        None: the client gets the broker's answer. Raises Incomplete, before any effect, if its head has not arrived.
+        """
+        if after > len(chunk):
+            _require_head(chunk, pos, len(chunk), entry)
+        if isinstance(special, ThrottledFetch):
+            return self._charge_throttled(special.buckets, chunk, pos, after, entry, now)
         api_key, version = entry.api_key, entry.version
         special.size = size = _size(pos, after, entry)
         special.release()
@@ -94,7 +103,7 @@ class FetchHandler:
         if special.muted:
             for bucket in buckets:
                 bucket.record(size, now)
-            return True
+            return None
         consumers = self.places(buckets)
         limited = is_limited(buckets)
         if api_key != _FETCH:
@@ -114,10 +123,11 @@ class FetchHandler:
                 self._throttle.start((delay, enforced), now, bucket, entry, size)
                 if enforced and api_key == _FETCH and bucket.takes_back:
                     taken_back = True
-        if taken_back:
-            for bucket in buckets:
-                bucket.record(-size, now)
-        return not taken_back
+        if not taken_back:
+            return None
+        for bucket in buckets:
+            bucket.record(-size, now)
+        return self._without_records(buckets, chunk, pos, after, entry, now, in_session=special.in_session)
 
     def follows_lag(self, api_key: int) -> bool:
         """True for the answer to a Fetch if the client's lag decides about its group."""
@@ -143,23 +153,33 @@ class FetchHandler:
             consumer.expected = expected
             consumer.batch_bytes = batch_bytes or consumer.batch_bytes
 
-    def empties(self, special: ThrottledFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
-        """True for an answer to a throttled Fetch that `emptied` is to replace.
-
-        The client gets errors and answers without records. A broker sends a high watermark within a session only once.
-        """
-        version = entry.version
-        if fetch.top_level_error(chunk, pos, min(after, len(chunk)), version) != 0:
-            return False
-        if after > len(chunk) or fetch.find_records(chunk, pos, after, version) >= 0:
-            return True
-        _require_session_id(chunk, pos, after, entry)
-        for bucket in special.buckets:
+    def _charge_throttled(
+        self, buckets: tuple[Bucket, ...], chunk: bytes, pos: int, after: int, entry: Entry, now: float
+    ) -> bytes | None:
+        _require_session_id(chunk, pos, min(after, len(chunk)), entry)
+        if _may_have_records(chunk, pos, after, entry.version):
+            return self._without_records(buckets, chunk, pos, after, entry, now, in_session=True)
+        for bucket in buckets:
             bucket.record(_size(pos, after, entry), now)
-        return False
+        return None
 
-    def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
-        """The answer without partitions and with the same session id that replaces a throttled Fetch's."""
+    def _without_records(
+        self, buckets: tuple[Bucket, ...], chunk: bytes, pos: int, after: int, entry: Entry, now: float, *, in_session: bool
+    ) -> bytes:
+        """The answer that replaces one with records. If that is whole, it keeps the other partitions, and they are charged.
+
+        A broker sends an idle partition's high watermark or error within a session only once. Clients take only a full answer,
+        or an empty one, for a request that begins a session or has none.
+        """
+        idle = fetch.idle_partitions(chunk[pos:after], entry.version) if in_session and after <= len(chunk) else b""
+        if not idle:
+            return self._emptied(chunk, pos, min(after, len(chunk)), entry, now)
+        for bucket in buckets:
+            bucket.record(_size(0, len(idle), entry), now)
+        return idle
+
+    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
+        """The answer without partitions and with the same session id that replaces one over the quota."""
         version = entry.version
         session_id, theirs = 0, 0
         offset = throttle_offset(ApiKey.FETCH, version, chunk, pos, end)
@@ -225,7 +245,7 @@ def _size(pos: int, after: int, entry: Entry) -> int:
     return after - pos - LENGTH_BYTES - (1 if tagged_header else 0)
 
 
-def require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
+def _require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
     """Raise Incomplete if the answer's head ends behind `end`. With its head, no answer is Incomplete once it is charged."""
     if end - pos < FETCH_HEAD_BYTES:
         raise Incomplete
@@ -235,6 +255,13 @@ def require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
 def _require_session_id(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
     if throttle_offset(entry.api_key, entry.version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
         raise Incomplete
+
+
+def _may_have_records(chunk: bytes, pos: int, after: int, version: int) -> bool:
+    """True for an answer with records, and for one that has arrived only in part. An error has none."""
+    if fetch.top_level_error(chunk, pos, min(after, len(chunk)), version) != 0:
+        return False
+    return after > len(chunk) or fetch.find_records(chunk, pos, after, version) >= 0
 
 
 def _allowance(buckets: tuple[Bucket, ...], batch_bytes: int, now: float, *, first: bool, requested: int = 0) -> int | None:

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.fetch import batch_size, empty_response, find_records, peek_fetch, top_level_error
+from protocol.bodies.fetch import batch_size, empty_response, find_records, idle_partitions, peek_fetch, top_level_error
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
 from tests.protocol.golden import golden
-from tests.protocol.samples import response_frame, with_header_tag
+from tests.protocol.samples import response_frame, response_values, with_header_tag
 
 VERSIONS = range(19)
 TOPICS = {
@@ -130,6 +130,28 @@ def test_partitions_without_records_are_skipped(version):
     values = {"responses": [topic | {"partitions": [partition]}, topic | {"partitions": partitions}]}
     frame = codec.encode_response(ApiKey.FETCH, version, values)
     assert first_batch_size(frame, version) == 512
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_idle_partitions_match_an_independent_encoder(version, seed):
+    values = response_values(ApiKey.FETCH, version, random.Random(seed))
+    frame = codec.encode_response(ApiKey.FETCH, version, values)
+    for topic in values["responses"]:
+        topic["partitions"] = [partition for partition in topic["partitions"] if len(partition["records"]) < 12]
+    values["responses"] = [topic for topic in values["responses"] if topic["partitions"]]
+    expected = codec.encode_response(ApiKey.FETCH, version, values) if values["responses"] else b""
+    assert idle_partitions(frame, version) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_cut_response_has_no_idle_partitions(version):
+    partitions = [{"partition_index": 1, "error_code": 0, "high_watermark": 1, "records": b""}]
+    topic = {"topic": "t"} if version < 13 else {}
+    frame = codec.encode_response(ApiKey.FETCH, version, {"responses": [topic | {"partitions": partitions}]})
+    assert idle_partitions(frame, version) == frame
+    for cut in range(4, len(frame)):
+        assert idle_partitions((cut - 4).to_bytes(4, "big") + frame[4:cut], version) == b""
 
 
 @given(st.binary(max_size=200), st.integers(0, 18))

@@ -9,7 +9,7 @@ from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.transcript import Transcript, limits
+from tests.gateway.proxy.transcript import Transcript, gateway_address, limits
 from tests.protocol import codec
 from tests.protocol.samples import with_length
 
@@ -465,6 +465,39 @@ def test_throttled_answer_without_records_keeps_its_partitions(version):
     assert t.row("fetch").amount_total == BURST + 500 + size
 
 
+def mixed(correlation_id, busy, *, version=12, session_id=77, **values):
+    """An answer in a fetch session: `busy` has the partitions with records, and two others have only news."""
+    moved = {"partition_index": 1, "error_code": 0, "high_watermark": 99, "records": b""}
+    failed = {"partition_index": 2, "error_code": 6, "high_watermark": -1, "records": None}
+    with_records = [{"partition_index": index, "high_watermark": 50, "records": m.batch(200)} for index in busy]
+    topics = {m.TOPIC: [*with_records, moved, failed], "busy": with_records}
+    values["responses"] = [
+        ({"topic_id": UUID(bytes=m.topic_id(name))} if version >= 13 else {"topic": name}) | {"partitions": partitions}
+        for name, partitions in topics.items()
+        if partitions
+    ]
+    return codec.encode_response(ApiKey.FETCH, version, values | {"session_id": session_id}, correlation_id)
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_throttled_answer_keeps_partitions_without_records(version):
+    """A broker sends the high watermark or the error of a partition only once in a session."""
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=(77, 3)))
+    t.broker_answers(mixed(2, [0, 5], version=version))
+    t.client_got(mixed(2, [], version=version, throttle_time_ms=500))
+    size = len(mixed(2, [], version=version)) - 4 - (version >= 12)
+    assert t.row("fetch").amount_total == BURST + 500 + size
+
+
+def test_kept_partitions_have_translated_addresses():
+    t = over_quota(version=16)
+    t.client_sends(m.fetch(2, version=16, session=(77, 3)))
+    t.broker_answers(mixed(2, [0], version=16, node_endpoints=m.node_endpoints(m.BROKERS)))
+    ours = m.node_endpoints([(node_id, *gateway_address(node_id, host, port)) for node_id, host, port in m.BROKERS])
+    t.client_got(mixed(2, [], version=16, node_endpoints=ours, throttle_time_ms=500))
+
+
 def test_throttled_answer_in_chunks_is_emptied():
     t = over_quota()
     t.client_sends(m.fetch(2, session=(77, 3)))
@@ -540,6 +573,29 @@ def test_window_empties_response_over_quota_uncharged(version, by):
     t.client_sends(m.fetch(3, version=version))
     t.broker_answers(m.fetched(3, version=version, size=900))
     t.client_got(m.fetched(3, version=version, size=900))
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_window_keeps_partitions_without_records(version):
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.client_sends(m.fetch(1, version=version, session=(77, 3)))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    t.broker_answers(mixed(1, [0], version=version))
+    size = len(mixed(1, [], version=version)) - 4 - (version >= 12)
+    assert t.row("fetch").amount_total == BURST + size
+    (left,) = (int.from_bytes(t.client_inbox[at : at + 4], "big") for at in [8 + (version >= 12)])
+    assert left > 0
+    t.client_got(mixed(1, [], version=version, throttle_time_ms=left))
+
+
+def test_window_empties_first_answer_of_a_session_wholly():
+    """Clients refuse a full answer that lacks a part of the partitions."""
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.client_sends(m.fetch(1))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
+    t.broker_answers(mixed(1, [0]))
+    size = len(mixed(1, [0])) - 5
+    t.client_got(m.fetched_nothing(1, session_id=77, throttle_time_ms=500 + size))
 
 
 def test_window_empties_fetch_v0_response():
