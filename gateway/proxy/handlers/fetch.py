@@ -123,7 +123,7 @@ class FetchHandler:
                 self._throttle.start((delay, enforced), now, bucket, entry, size)
                 if enforced and api_key == _FETCH and bucket.takes_back:
                     taken_back = True
-        if not taken_back:
+        if not taken_back or not _may_have_records(chunk, pos, after, version):
             return None
         for bucket in buckets:
             bucket.record(-size, now)

@@ -598,6 +598,26 @@ def test_window_empties_first_answer_of_a_session_wholly():
     t.client_got(m.fetched_nothing(1, session_id=77, throttle_time_ms=500 + size))
 
 
+ANSWERS_WITHOUT_RECORDS = {
+    "high watermark": m.fetched(1, session_id=77, records=b""),
+    "partition error": mixed(1, []),
+    "session not found": m.fetched(1, records=None, error_code=70),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS_WITHOUT_RECORDS.values(), ids=ANSWERS_WITHOUT_RECORDS)
+def test_window_sends_answers_without_records(answer):
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.client_sends(m.fetch(1, session=(77, 3)))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
+    t.broker_answers(answer)
+    throttled = bytearray(answer)
+    throttled[9:13] = (500 + len(answer) - 5).to_bytes(4, "big")
+    t.client_got(bytes(throttled))
+    assert t.paused
+    assert t.row("fetch").amount_total == BURST + 500 + len(answer) - 5
+
+
 def test_window_empties_fetch_v0_response():
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1, version=0))
