@@ -450,6 +450,7 @@ async def crowd_and_close(place, *held):
     fetches = [m.fetch(number) for number in range(FETCHES)]
     beats = [m.heartbeat(number) for number in range(FETCHES, MAX_IN_FLIGHT + 1)]
     _, to_gateway = await place.client()
+    to_gateway.transport.pause_reading()
     to_gateway.write(b"".join([*fetches, *beats, *held]))
     broker, to_client = await place.broker()
     assert await broker.readexactly(len(b"".join(fetches + beats))) == b"".join(fetches + beats)
