@@ -83,24 +83,30 @@ class Bucket:
 
         A bucket whose quotas are not enforced counts each delay as if the client had waited, and forgives the debt.
         """
-        if self.meter is None and self.successor is not None:
-            return self.successor(self, now).charge(amount, now)
+        meter = self.meter
+        if meter is None:
+            return self._charge_unmetered(amount, now)
         self.amount_total += amount
-        if self.meter is None:
-            return 0.0, False
-        delay = self.meter.charge(amount, now)
+        delay = meter.charge(amount, now)
         if delay < LEAST_DELAY:
             return 0.0, False
-        return self._verdict(self.meter, delay, now)
+        return self._verdict(meter, delay, now)
+
+    def _charge_unmetered(self, amount: int, now: float) -> QuotaVerdict:
+        if self.successor is not None:
+            return self.successor(self, now).charge(amount, now)
+        self.amount_total += amount
+        return 0.0, False
 
     def record(self, amount: int, now: float) -> None:
         """Measure `amount` (negative: give it back) without throttling this request. A debt throttles the next request."""
-        if self.meter is None and self.successor is not None:
+        meter = self.meter
+        if meter is None and self.successor is not None:
             self.successor(self, now).record(amount, now)
             return
         self.amount_total += amount
-        if self.meter is not None:
-            self.meter.charge(amount, now)
+        if meter is not None:
+            meter.charge(amount, now)
 
     def enter_queue(self, amount: int, turn: float, now: float) -> tuple[float, bool, float]:
         """The verdict on a connection's first request, which waits unforwarded while this bucket is in debt; and its turn.
