@@ -42,6 +42,9 @@ SEARCHED_SINCE: Final[dict[int, int]] = {
 
 _SINCE: dict[int, int] = {key: since for key, (since, _) in REWRITES.items()} | SEARCHED_SINCE
 
+MAX_PIECE_BYTES: Final = 256 * 1024
+"""The most bytes of a collected response that are written to the client at once."""
+
 PLAIN: Final = frozenset(
     spec.key << 16 | version
     for spec in APIS.values()
@@ -83,6 +86,19 @@ class Body(Protocol):
     def finish(self, now: float) -> Data:
         """End the frame; returns the bytes that have to go out still, at that time (monotonic seconds)."""
         ...
+
+
+def in_pieces(data: Data) -> list[Data]:
+    """The data in pieces of at most `MAX_PIECE_BYTES`. If there are several, each is a copy.
+
+    The client's transport refers to the whole of a piece until the kernel has taken its last byte. It could refer to 4 MiB for
+    bytes so few that it asks nobody to wait.
+    """
+    size = len(data)
+    if size <= MAX_PIECE_BYTES:
+        return [data]
+    view = memoryview(data)
+    return [bytes(view[at : at + MAX_PIECE_BYTES]) for at in range(0, size, MAX_PIECE_BYTES)]
 
 
 class DroppedBody:

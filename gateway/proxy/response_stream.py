@@ -24,6 +24,7 @@ from gateway.proxy.response_bodies import (
     CollectedBody,
     DroppedBody,
     SearchedBody,
+    in_pieces,
     lag_noted,
     patched,
     translated,
@@ -360,7 +361,7 @@ class ResponseStream:
         """The response that earlier chunks began ends at `pos`."""
         self._framing.skip = 0
         if self._body is not None:
-            pieces.append(self._body.finish(now))
+            pieces += in_pieces(self._body.finish(now))
             self._body = None
         entry, self.current = self.current, None
         return start if entry is None else self._answered(pieces, chunk, start, pos, entry, now)

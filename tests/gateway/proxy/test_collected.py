@@ -12,6 +12,7 @@ from gateway.proxy.collected import (
     HeldAnswers,
 )
 from gateway.proxy.handler import EndConnection
+from gateway.proxy.response_bodies import MAX_PIECE_BYTES
 from protocol.api_keys import ApiKey
 from protocol.bodies import find_coordinator
 from protocol.errors import ProtocolError
@@ -234,3 +235,16 @@ def test_coordinators_of_20_000_groups_are_found():
     t.broker_got(request)
     t.broker_answers(answer, by=1 << 18)
     t.client_got(expected)
+
+
+def test_long_collected_answer_is_written_in_pieces_of_its_own():
+    """A transport that refers to the rest of one refers to no other bytes."""
+    request, answer, expected = coordinators(1, ["g" * 32_000] * 20)
+    written: list[bytes] = []
+    t = Transcript()
+    t.core.responses.write = written.append
+    t.client_sends(request)
+    t.broker_answers(answer, by=100_000)
+    assert b"".join(written) == expected
+    assert [len(piece) for piece in written] == [MAX_PIECE_BYTES, MAX_PIECE_BYTES, len(expected) - 2 * MAX_PIECE_BYTES]
+    assert {type(piece) for piece in written} == {bytes}
