@@ -201,6 +201,8 @@ class Gateway:
             await asyncio.sleep(TICK_SECONDS)
             now = clock.monotonic()
             await in_slices(self._parts.engine.tick_in_steps(now))
+            if self._parts.engine.overflowed:
+                await in_slices(self._parts.sessions.find_room())
             self._parts.sessions.close_idle(now)
             self._parts.upstream.tick(now)
             for listener in self._listeners:

@@ -110,6 +110,12 @@ class Dialing:
             self._dial_others()
         return True
 
+    def deliver(self, broker: asyncio.Transport) -> None:
+        """Write the early bytes, as the broker is connected."""
+        for data in self.early:
+            broker.write(data)
+        self.early.clear()
+
     def cancel(self) -> None:
         """Stop connecting, as nobody needs the broker any more."""
         self._cancelled = True

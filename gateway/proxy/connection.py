@@ -168,9 +168,7 @@ class Session(BrokerSession):
         self._requests.connect(broker.write)
         dialing, self._dialing = self._dialing, None
         if dialing is not None:
-            for data in dialing.early:
-                broker.write(data)
-            dialing.early.clear()
+            dialing.deliver(broker)
         self._close_idle_broker()
         if self.closing:
             return
@@ -253,11 +251,10 @@ class Session(BrokerSession):
 
     def unread_client_bytes(self) -> int:
         """The client's bytes in the kernel; under TLS also those that came with the bytes before a pause."""
-        client = self._client
+        client, undecrypted = self._client, self._undecrypted
         if client is None or client.is_closing():
             return 0
-        fd = client.get_extra_info("socket").fileno()
-        return unread_bytes(fd) + (0 if self._undecrypted is None else self._undecrypted())
+        return unread_bytes(client.get_extra_info("socket").fileno()) + (0 if undecrypted is None else undecrypted())
 
     def client_silence_seconds(self) -> float:
         if self._client is None or self._client.is_closing():
@@ -337,6 +334,9 @@ class Session(BrokerSession):
 
     def reconsider(self) -> None:
         self._core.reconsider(monotonic())
+
+    def find_room(self) -> None:
+        self._core.find_room(monotonic())
 
     def facts(self, now: float) -> ConnectionFacts:
         client = None if self._client is None else self._client.get_extra_info("socket")

@@ -47,7 +47,8 @@ class Client:
 
     __slots__ = (
         "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_limited", "_misplaced", "_next", "_queue",
-        "_queued", "_turn", "behind", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits", "user",
+        "_queued", "_renamed", "_turn", "behind", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits",
+        "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -61,6 +62,7 @@ class Client:
         self._turn = inf  # the latest end of its wait in that queue
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
         self._claims = NO_CLAIMS
+        self._renamed = False  # the connection has used the buckets of another client-id before
         self._misplaced = 0
         self._lagged_at = 0.0
         self.behind = 0
@@ -85,7 +87,17 @@ class Client:
             self._look_up_again(now)
         else:
             self._limited = {}
+            self._renamed = self._renamed or len(self._buckets) > 0
             self._give_back(now)
+
+    def find_room(self, now: float) -> bool:
+        """Look all buckets up again if the client shares one for want of room, and there is room now. False if not."""
+        for path in self._buckets.values():
+            for bucket in path:
+                if bucket.resolution.tags.overflow and not self._engine.is_full(bucket.kind.name, renamed=self._renamed):
+                    self._look_up_again(now)
+                    return True
+        return False
 
     def note_lag(self, lag: int, size: int, charged: int, now: float) -> None:
         """Follow the lag in records of a response to a Fetch: the client may leave its group for another one.
@@ -164,7 +176,7 @@ class Client:
             self.lag_limits = self._engine.groups.lag_limits(self.user, self.client_id, self.ip, self._claims)
         return self._engine.acquire_path(
             kind, self.user, self.client_id, now, self.ip, self._claims,
-            broker=self.broker, used=used, limited=limited, behind=self.behind,
+            broker=self.broker, used=used, limited=limited, behind=self.behind, renamed=self._renamed,
         )  # fmt: skip
 
     def exempt_from(self, name: str) -> bool:

@@ -9,6 +9,7 @@ from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
+from gateway.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class OpenSession(Protocol):
         """Adapt its mute, as the quotas have changed."""
         ...
 
+    def find_room(self) -> None:
+        """Leave the buckets that its client shares for want of room (`QuotaEngine`), if there is room now."""
+        ...
+
     def call_ready(self) -> None:
         """Ask the handler that waits once more."""
         ...
@@ -127,6 +132,13 @@ class Sessions:
         """Have all sessions look again at how long they are muted."""
         for session in self:
             session.reconsider()
+
+    def find_room(self) -> Steps[None]:
+        """Have the sessions whose clients share buckets for want of room look for buckets of their own."""
+        for session in self:
+            if session in self._open:
+                session.find_room()
+            yield
 
     def close_idle(self, now: float) -> None:
         """Close the sessions that were silent for too long, muted or not, as Kafka does (KIP-219), or authenticate too late.

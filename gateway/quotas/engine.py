@@ -1,10 +1,10 @@
 """All buckets of a gateway: looked up by a client's entity, changed live, bounded in number."""
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, Resolution, Tags
+from gateway.quotas.entity import BOOTSTRAP, Resolution, Tags
 from gateway.quotas.group_buckets import GroupBuckets
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
@@ -15,7 +15,7 @@ from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
 from gateway.quotas.quota_table import QuotaTable, TableChange
-from gateway.quotas.scope import at_broker, in_scope, overflow_tags
+from gateway.quotas.scope import at_broker, buckets_of, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
@@ -32,10 +32,11 @@ MAX_BUCKETS = 10_000
 class QuotaEngine:
     """Hands out buckets. A session keeps its bucket until `generation` changes, then releases it and acquires another.
 
-    At most `max_buckets` buckets per kind exist. A later client shares one bucket with the others of its quota level
-    (`overflowed` counts such clients). At most `max_labelled` per kind are shown by name (`LabelSlots`), the others as one row.
-    The meters of a `shared` engine can be charged with the use of peers (`quotas.sharing`). `charges_requests` is True while
-    some client has a quota that charges figures for requests (`REQUEST_KEYS`). Without one, most requests need no handler.
+    At most `max_buckets` buckets per kind exist. Until there is room, a later client shares one bucket with the others of its
+    quota level (`overflowed` counts such clients). At most `max_labelled` per kind are shown by name (`LabelSlots`), the others
+    as one row. The meters of a `shared` engine can be charged with the use of peers (`quotas.sharing`). `charges_requests` is
+    True while some client has a quota that charges figures for requests (`REQUEST_KEYS`). Without one, most requests need no
+    handler.
     """
 
     def __init__(
@@ -90,20 +91,23 @@ class QuotaEngine:
         used: float = 0,
         limited: bool = False,
         behind: int = 0,
+        renamed: bool = False,
     ) -> tuple[Bucket, ...]:
         """The buckets that a client's requests are charged to: its own, then its group's if the group has a limit of the kind.
 
         `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
         nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client. `behind` is
-        as for `GroupTable.find`.
+        as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `is_full`.
         """
         key = KINDS[kind].config_key
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         group = None if resolution.exempt else self.groups.find(user, client_id, ip, claims, behind)
         shared = None if group is None else self.group_buckets.resolution(kind, self._table.resolve_group(key, group))
         if shared is None or shared.limit is None:
-            return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
-        return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
+            if limited and resolution.limit is None:
+                return ()
+            return (self._acquire(kind, resolution, used, now, renamed=renamed),)
+        return self._acquire(kind, resolution, used, now, renamed=renamed), self._acquire(kind, shared, 0, now)
 
     def acquire_ip(self, kind: str, ip: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""
@@ -162,11 +166,18 @@ class QuotaEngine:
                 bucket = self._create(KINDS[kind], resolution, now)
         return bucket if bucket is not None and bucket.meter is not None else None
 
-    def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
+    def is_full(self, kind: str, *, renamed: bool) -> bool:
+        """True if a new client gets no bucket of its own. The further client-ids of a connection may take half of the places.
+
+        Otherwise one connection with ever new client-ids could take the places of all other clients.
+        """
+        return len(self._buckets[kind]) >= ((self.max_buckets + 1) // 2 if renamed else self.max_buckets)
+
+    def _acquire(self, kind: str, resolution: Resolution, used: float, now: float, *, renamed: bool = False) -> Bucket:
         buckets = self._buckets[kind]
         bucket = buckets.get(resolution.tags)
         # The config bounds the number of groups, and a group without its own bucket could not be shared.
-        if bucket is None and len(buckets) >= self.max_buckets and resolution.tags.group is None:
+        if bucket is None and self.is_full(kind, renamed=renamed) and resolution.tags.group is None:
             self.overflowed += 1
             resolution = replace(resolution, tags=overflow_tags(resolution.entity, resolution.tags.broker))
             bucket = buckets.get(resolution.tags)
@@ -214,7 +225,8 @@ class QuotaEngine:
                 continue
             metering, after = before.metering_of(kind), settings.metering_of(kind)
             same = after == metering
-            for bucket in self._buckets_of(name, change.of(kind.config_key)) if same else self._buckets[name].values():
+            buckets, changed = self._buckets[name], change.of(kind.config_key)
+            for bucket in buckets_of(buckets, changed, by_broker=settings.by_broker) if same else buckets.values():
                 if bucket.resolution.tags.group is None:
                     self._reconfigure(kind, bucket, metering, now)
             if regroup or not same:
@@ -237,17 +249,6 @@ class QuotaEngine:
 
     def _table_of(self, settings: QuotaSettings) -> QuotaTable:
         return QuotaTable(settings.quotas, settings.dynamic)
-
-    def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
-        """The buckets that may have the quota of one of these entities: all if one is a default, or if they are many."""
-        buckets = self._buckets[kind]
-        if len(entities) > len(buckets) or not all(entity.names_only for entity in entities):
-            return buckets.values()
-        tags = [entity.tags for entity in entities] + [overflow_tags(entity) for entity in entities]
-        if self.settings.by_broker and tags:
-            names = {(each.user, each.client_id, each.ip) for each in tags}
-            return [each for at, each in buckets.items() if (at.user, at.client_id, at.ip) in names]
-        return [bucket for each in tags if (bucket := buckets.get(each)) is not None]
 
     def recall(self) -> None:
         """Make every session look up its buckets, and other changed settings, before its next charge."""

@@ -5,9 +5,11 @@ controller mutations. These limits hold for the whole cluster in either case.
 """
 
 import re
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Final
 
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, Resolution, Tags
 from gateway.quotas.kinds import KINDS
 
@@ -48,3 +50,14 @@ def overflow_tags(entity: ClientQuotaEntity | None, broker: int | None = None) -
 def is_separate(tags: Tags, kind: str, *, by_broker: bool) -> bool:
     """True if each broker has a bucket of its own in place of one with these tags."""
     return by_broker and tags.group is None and KINDS[kind].at_each_broker
+
+
+def buckets_of(buckets: Mapping[Tags, Bucket], entities: Set[ClientQuotaEntity], *, by_broker: bool) -> Iterable[Bucket]:
+    """The buckets that may have the quota of one of these entities: all if one is a default, or if they are many."""
+    if len(entities) > len(buckets) or not all(entity.names_only for entity in entities):
+        return buckets.values()
+    tags = [entity.tags for entity in entities] + [overflow_tags(entity) for entity in entities]
+    if by_broker and tags:
+        names = {(each.user, each.client_id, each.ip) for each in tags}
+        return [each for at, each in buckets.items() if (at.user, at.client_id, at.ip) in names]
+    return [bucket for each in tags if (bucket := buckets.get(each)) is not None]

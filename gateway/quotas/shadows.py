@@ -150,6 +150,7 @@ class ShadowEngine(QuotaEngine):
         broker: int,
         used: float,
         behind: int,
+        renamed: bool,
     ) -> tuple[Bucket, ...]:
         """The buckets of the client, of its group and of the groups above that have a shadow limit.
 
@@ -160,7 +161,7 @@ class ShadowEngine(QuotaEngine):
             return ()
         own = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         # The annotation is for mypyc, which would infer a tuple of at most one bucket.
-        path: tuple[Bucket, ...] = () if own.limit is None else (self._acquire(kind, own, used, now),)
+        path: tuple[Bucket, ...] = () if own.limit is None else (self._acquire(kind, own, used, now, renamed=renamed),)
         group = None if own.exempt else self.groups.find(user, client_id, ip, claims, behind)
         while group is not None:
             shared = self._table.resolve_group(key, group)
@@ -229,12 +230,16 @@ class EngineWithShadows(QuotaEngine):
         used: float = 0,
         limited: bool = False,
         behind: int = 0,
+        renamed: bool = False,
     ) -> tuple[Bucket, ...]:
-        shadows = self.shadows.acquire_limited(kind, user, client_id, now, ip, claims, broker=broker, used=used, behind=behind)
+        shadows = self.shadows.acquire_limited(
+            kind, user, client_id, now, ip, claims, broker=broker, used=used, behind=behind, renamed=renamed
+        )
         limited = limited and not shadows  # the client's own bucket is the first in any case
         path = super().acquire_path(
-            kind, user, client_id, now, ip, claims, broker=broker, used=used, limited=limited, behind=behind
-        )
+            kind, user, client_id, now, ip, claims,
+            broker=broker, used=used, limited=limited, behind=behind, renamed=renamed,
+        )  # fmt: skip
         return path + shadows
 
     def prepare(self, settings: QuotaSettings) -> tuple[TableChange, ...]:

@@ -51,12 +51,37 @@ def test_quota_of_a_long_name_holds(broker, start_weir, connect):
 
 def test_max_entities_can_be_raised(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY], "max_entities": 3})
-    client = connect(weir)
     for number in range(5):
-        client.ask(m.produce(number, client_id=f"client-{number}"))
+        connect(weir).ask(m.produce(number, client_id=f"client-{number}"))
     assert weir.metric("weir_quota_overflowed_total") == 2
     weir.apply(quotas={"entities": [EVERYBODY], "max_entities": 100})
+    client = connect(weir)
     for number in range(5, 10):
         client.ask(m.produce(number, client_id=f"client-{number}"))
     assert weir.metric("weir_quota_overflowed_total") == 2
     assert {"client-5", "client-9"} <= {row["client_id"] for row in weir.usage()}
+
+
+def test_maker_of_names_takes_no_clients_bucket(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY], "max_entities": 10})
+    maker = connect(weir)
+    maker.send(*(m.produce(number, acks=0, client_id=f"x{number}") for number in range(20)))
+    wait_until(lambda: weir.metric("weir_quota_overflowed_total") == 15, "the maker of names shares a bucket")
+    maker.send(m.produce(20, acks=0, client_id="y", size=500_000))  # 490 s of debt
+    connect(weir).ask(m.produce(1, client_id="orders"))
+    assert "orders" in {row["client_id"] for row in weir.usage()}
+
+
+def test_client_leaves_the_shared_bucket_and_its_debt(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY], "max_entities": 3})
+    others = [connect(weir) for _ in range(3)]
+    for number, other in enumerate(others):
+        other.ask(m.produce(number, client_id=f"client-{number}"))
+    connect(weir).ask(m.produce(1, client_id="in debt", size=500_000))
+    client = connect(weir)
+    client.send(m.produce(2, client_id="orders"))
+    wait_until(lambda: weir.metric("weir_quota_overflowed_total") == 2, "two clients share a bucket")
+    for other in others:
+        other.close()
+    assert client.receive()[4:8] == (2).to_bytes(4, "big")
+    assert "orders" in {row["client_id"] for row in weir.usage()}

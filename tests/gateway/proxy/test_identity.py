@@ -2,7 +2,7 @@ import pytest
 
 from gateway.proxy.identity import ANONYMOUS, Client
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from tests.gateway.proxy.transcript import START, limits
 
 
@@ -111,3 +111,68 @@ def test_limited_buckets_follow_a_changed_config():
     (bucket,) = client.limited_buckets("produce", START)
     assert bucket.resolution.limit == 500
     assert connections(engine) == {("produce", "etl"): 1}
+
+
+# Clients beyond `quotas.max_entities`.
+
+
+def engine_with(places, *names):
+    """An engine for so many buckets of a kind, and a connection of each of these client-ids."""
+    quota = EntityQuota(ClientQuotaEntity(None, DEFAULT), {"producer_byte_rate": 1_000.0})
+    engine = QuotaEngine(QuotaSettings((quota,)), START, max_buckets=places)
+    return engine, [named(Client(engine), name) for name in names]
+
+
+def named(client, name):
+    client.use(name, START)
+    client.bucket("produce", START)
+    return client
+
+
+def shares(client):
+    return client.bucket("produce", START).resolution.tags.overflow
+
+
+def leave(engine, client, now):
+    """Let a client go, and the engine drop its bucket."""
+    client.leave(START)
+    engine.tick(now)
+
+
+def test_client_leaves_the_shared_bucket_once_there_is_room():
+    engine, (a, b, _, late) = engine_with(3, "a", "b", "c", "late")
+    leave(engine, a, START + 1.0)  # the shared bucket has a place as well
+    assert not late.find_room(START + 1.0)
+    assert shares(late)
+    leave(engine, b, START + 2.0)
+    assert late.find_room(START + 2.0)
+    assert not shares(late)
+    assert engine.overflowed == 1
+
+
+def test_client_with_its_own_bucket_looks_for_no_room():
+    _, (client,) = engine_with(3, "a")
+    bucket = client.bucket("produce", START)
+    assert not client.find_room(START)
+    assert client.bucket("produce", START) is bucket
+
+
+def test_client_takes_the_use_of_the_shared_bucket_along():
+    """Otherwise each client would get another burst."""
+    engine, (a, b, late) = engine_with(2, "a", "b", "late")
+    late.bucket("produce", START).charge(90_000, START)
+    leave(engine, a, START + 1.0)
+    leave(engine, b, START + 2.0)
+    assert late.find_room(START + 2.0)
+    assert late.bucket("produce", START + 2.0).meter.tokens(START + 2.0) == 0.0
+
+
+def test_further_client_ids_of_a_connection_take_half_the_places():
+    _, (maker,) = engine_with(6, "x0")
+    assert [shares(named(maker, f"x{number}")) for number in range(1, 5)] == [False, False, True, True]
+    assert not maker.find_room(START)
+
+
+def test_first_client_ids_of_connections_take_all_places():
+    _, clients = engine_with(4, "a", "b", "c", "d", "e")
+    assert [shares(client) for client in clients] == [False, False, False, False, True]

@@ -5,6 +5,7 @@ import pytest
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.sessions import Sessions
+from gateway.steps import at_once
 
 
 class Connection:
@@ -32,6 +33,9 @@ class Connection:
 
     def reconsider(self):
         self.ended.append("reconsidered")
+
+    def find_room(self):
+        self.ended.append("found room")
 
 
 @pytest.fixture
@@ -132,3 +136,14 @@ def test_all_sessions_reconsider_their_mutes(sessions):
         sessions.add(each)
     sessions.reconsider()
     assert [each.ended for each in both] == [["reconsidered"], ["reconsidered"]]
+
+
+def test_closed_session_looks_for_no_room(sessions):
+    both = [Connection(), Connection()]
+    for each in both:
+        sessions.add(each)
+    steps = sessions.find_room()
+    next(steps)
+    sessions.remove(both[1])  # clients are served between the steps
+    at_once(steps)
+    assert [each.ended for each in both] == [["found room"], []]

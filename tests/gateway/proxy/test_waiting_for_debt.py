@@ -423,3 +423,67 @@ def test_wait_is_in_the_latency_of_the_client_alone():
     assert (moves[quarter], moves[longer], sum(moves)) == (-1, 1, 0)
     assert counters.latency_seconds[ApiKey.PRODUCE] == pytest.approx(0.5)
     assert counters.wait_seconds[ApiKey.PRODUCE] == pytest.approx(2.0)
+
+
+# The bucket that clients share beyond `quotas.max_entities`.
+
+
+class CrowdedOut(Transcript):
+    """A client that finds no bucket of its own, and shares one that is in debt for 80 s."""
+
+    def __init__(self):
+        super().__init__(
+            engine=QuotaEngine(QuotaSettings((entity(client_id=DEFAULT, producer_byte_rate=LIMIT),)), START, max_buckets=3)
+        )
+        self.others = [self.engine.acquire("produce", "", name, START) for name in "abc"]
+        self.shared = self.engine.acquire("produce", "", "d", START)
+
+    def finds_room(self):
+        """The other clients leave, and a second passes."""
+        for bucket in self.others:
+            self.engine.release(bucket, self.now)
+        self.passes(1.0)
+        self.engine.tick(self.now)
+        self.core.find_room(self.now)
+        self.passes(0.0)
+
+
+def test_waiting_client_leaves_a_shared_debt_once_there_is_room():
+    t = CrowdedOut()
+    t.shared.record(90_000, t.now)
+    t.client_sends(m.produce(1))
+    t.broker_got()
+    t.finds_room()
+    t.broker_got(m.produce(1))
+
+
+def test_muted_client_leaves_a_shared_debt_once_there_is_room():
+    t = CrowdedOut()
+    t.client_sends(m.produce(1))
+    t.shared.record(90_000, t.now)
+    t.client_sends(m.produce(2))
+    t.broker_answers(m.produced(1), m.produced(2))
+    assert t.paused
+    t.finds_room()
+    assert not t.paused
+
+
+def test_client_on_the_fast_path_leaves_the_shared_bucket():
+    t = CrowdedOut()
+    t.client_sends(m.produce(1))
+    t.client_sends(m.produce(2))
+    t.finds_room()
+    shared = t.shared.amount_total
+    t.client_sends(m.produce(3))
+    assert (t.shared.amount_total, t.row().amount_total) == (shared, len(m.produce(3)) - 4)
+
+
+def test_client_stays_muted_for_a_shared_debt_without_room():
+    t = CrowdedOut()
+    t.client_sends(m.produce(1))
+    t.shared.record(90_000, t.now)
+    t.client_sends(m.produce(2))
+    t.broker_answers(m.produced(1), m.produced(2))
+    t.core.find_room(t.now)
+    t.passes(79.0)
+    assert t.paused

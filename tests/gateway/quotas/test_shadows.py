@@ -244,5 +244,5 @@ def test_shadow_ceilings_are_not_divided():
     )
     engine = ShadowEngine(QuotaSettings(tuple(group.quota for group in groups), groups=groups), 0.0)
     assert not engine.group_buckets.active
-    path = engine.acquire_limited("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0)
+    path = engine.acquire_limited("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
     assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]
