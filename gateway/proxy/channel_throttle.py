@@ -15,6 +15,7 @@ from gateway.quotas.spared_members import shorten
 from protocol.api_keys import ApiKey
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
 
 TIMER_SLACK_SECONDS: Final = 0.001
 """Timers of the event loop count whole milliseconds, so they may be early by as much."""
@@ -38,8 +39,8 @@ class ChannelThrottle:
     """
 
     __slots__ = (
-        "_bucket", "_counters", "_entry", "_firm_until", "_gate", "_gated", "_limit", "_membership", "_mute", "_recorder",
-        "_unread_when_answered", "_wire", "active", "origin", "until",
+        "_bucket", "_counters", "_entry", "_firm_until", "_gate", "_gated", "_limit", "_locks", "_membership", "_mute",
+        "_recorder", "_unread_when_answered", "_wire", "active", "origin", "until",
     )  # fmt: skip
 
     def __init__(
@@ -50,8 +51,9 @@ class ChannelThrottle:
         self._recorder = recorder
         self._gate = gate
         self._gated = False  # the gate has set `until`, not a quota
-        self._firm_until = 0.0  # the end of the mutes that spare no member of a group
+        self._firm_until = 0.0  # the end of the mutes that are never shortened
         self._membership: Membership | None = None
+        self._locks: Membership | None = None  # as for members, so that a share consumer's locks do not expire (KIP-932)
         self.origin = Origin()
         self._mute = Mute()
         self._entry: Entry | None = None
@@ -100,7 +102,7 @@ class ChannelThrottle:
     ) -> None:
         delay, enforced = verdict
         if enforced:
-            longest = self.longest_mute(bucket, now)
+            longest = self.longest_mute(bucket, api_key, now)
             if longest < delay:
                 shorten(bucket, delay, longest)
                 self._counters.member_mutes += 1
@@ -108,22 +110,26 @@ class ChannelThrottle:
         if self._recorder is not None:
             self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
         bucket.episode.note_address(self.origin.address)
-        if enforced and self._mute_for(delay, now, bucket, entry):
+        firm = not bucket.kind.spares_members and api_key != _SHARE_FETCH
+        if enforced and self._mute_for(delay, now, bucket, entry, firm=firm):
             self._gated = False
 
     def mute_for_volumes(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
         """Mute because a volume is filling up. `bucket` is the client's own, and has no part in the decision."""
-        self._gated = self._mute_for(delay, now, bucket, entry) or self._gated
+        self._gated = self._mute_for(delay, now, bucket, entry, firm=True) or self._gated
 
     def record_volume_delay(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
         """Record a Produce of `amount` bytes that is delayed or refused because a volume is filling up."""
         if self._recorder is not None:
             self._recorder.held(self.origin, bucket, amount, delay, now)
 
-    def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> bool:
-        """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call."""
+    def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, *, firm: bool) -> bool:
+        """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call.
+
+        A `firm` mute is not shortened for members of groups and share consumers.
+        """
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
-        if not bucket.kind.spares_members and until > self._firm_until:
+        if firm and until > self._firm_until:
             self._firm_until = until
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until <= self.until:
@@ -149,11 +155,19 @@ class ChannelThrottle:
             self._membership = Membership()
         return self._membership
 
-    def longest_mute(self, bucket: Bucket, now: float) -> float:
-        """The most seconds that the connection may be muted for this bucket; infinite unless it keeps a member in its group."""
-        if self._membership is None or not bucket.kind.spares_members:
+    def longest_mute(self, bucket: Bucket, api_key: int, now: float) -> float:
+        """The most seconds that the connection may be muted for this bucket because of a request of that API.
+
+        Infinite unless it keeps a member in its group, or locks on records. A ShareFetch over its byte rate may come early:
+        it gets no records while its bucket is in debt.
+        """
+        longest = inf
+        if bucket.kind.spares_members:
+            if self._membership is not None:
+                longest = self._membership.longest_mute(now)
+        elif api_key != _SHARE_FETCH:
             return inf
-        return self._membership.longest_mute(now)
+        return longest if self._locks is None else min(longest, self._locks.longest_mute(now))
 
     def accept_member(self, session_seconds: float | None, now: float, *, in_group_protocol: bool = False) -> None:
         """Note that the coordinator has accepted a member, see `Membership.accepted`, and shorten a mute that is too long."""
@@ -162,6 +176,22 @@ class ChannelThrottle:
             membership.accepted_by_heartbeat(now)
         else:
             membership.accepted(session_seconds, now)
+        self._spare(membership, now)
+
+    def keep_locks(self, lock_seconds: float, now: float, *, acquired: bool) -> None:
+        """Note that a broker has answered a ShareFetch, and perhaps locked records for that time.
+
+        The records come a second time unless their acknowledgement reaches the broker before. So a mute that is too long is
+        shortened, as for a member of a group with that session timeout.
+        """
+        if self._locks is None:
+            self._locks = Membership()
+        if acquired:
+            self._locks.beat(now)
+        self._locks.accepted(lock_seconds, now)
+        self._spare(self._locks, now)
+
+    def _spare(self, membership: Membership, now: float) -> None:
         until = max(now + membership.longest_mute(now), self._firm_until)
         if self.active and until < self.until:
             self._counters.member_mutes += 1

@@ -349,8 +349,8 @@ class Connection:
                         self.client.let_in_at(now + shortened[0])
                         verdict = shortened
                 if verdict[1]:
-                    # A member's heartbeats may be behind the request, so the request has to pass with the end of the mute.
-                    self.client.let_in_at(now + self.throttle.longest_mute(bucket, now))
+                    # Heartbeats, or acknowledgements, may be behind the request, so it has to pass with the end of the mute.
+                    self.client.let_in_at(now + self.throttle.longest_mute(bucket, request.header.api_key, now))
                 if verdict[0] > 0.0:
                     self.throttle.defer(verdict, now, bucket, request.header.api_key)
                 if verdict[1]:

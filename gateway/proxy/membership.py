@@ -2,6 +2,7 @@
 
 A member that is not heard of for its session timeout loses its partitions. So a mute for a rate of requests ends after a third
 of that time (`docs/decisions/029-group-members.md`). The bucket keeps its debt, and other quotas mute for their whole time.
+The same bound holds for locks on the records of a share consumer: an acknowledgement takes the place of the heartbeat.
 """
 
 from math import inf

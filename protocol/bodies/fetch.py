@@ -20,6 +20,7 @@ _TOPIC_ID_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
 
 _SHARE_RECORDS_SINCE: Final = 1
+_SHARE_LOCK_SINCE: Final = 1
 _SHARE_RENEW_SINCE: Final = 2
 _SHARE_BATCH_BYTES: Final = 5  # of ShareFetch v2+: the batch size, the acquire mode
 
@@ -160,6 +161,19 @@ def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
     reader = Reader.of_response(buf, start, end, header_version=int(version >= FLEXIBLE_SINCE))
     reader.skip(4)
     return reader.int16()
+
+
+def acquisition_lock_ms(buf: Buffer, start: int, end: int, version: int) -> int:
+    """The time for which the records of the ShareFetch response at `start` are locked; 0 for an error, and up to v0.
+
+    Raises `Incomplete` if it lies behind `end`, `InvalidFrame` if the frame is too short for it.
+    """
+    reader = Reader.of_response(buf, start, end, header_version=1)
+    reader.skip(INT32.size)  # the throttle time
+    if reader.int16() != 0 or version < _SHARE_LOCK_SINCE:
+        return 0
+    reader.skip_string()  # the error message
+    return reader.int32()
 
 
 def find_records(buf: Buffer, start: int, end: int, version: int) -> int:

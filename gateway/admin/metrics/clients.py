@@ -47,8 +47,8 @@ def _histograms(latency: Sequence[Sequence[int]], seconds: Sequence[float]) -> I
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_muted_connections", "Client connections that are muted now, because of a quota.", (),
           one(lambda scrape: scrape.counters.muted)),
-    Value("counter", "weir_member_mutes_total", "Mutes for a rate of requests that were kept short, because the connection"
-          " keeps a member in its group.", (), one(lambda scrape: scrape.counters.member_mutes)),
+    Value("counter", "weir_member_mutes_total", "Mutes that were kept short, because the connection keeps a member in its"
+          " group, or locks on the records of a share group.", (), one(lambda scrape: scrape.counters.member_mutes)),
     Value("gauge", "weir_connections", "Client connections open now.", (), one(lambda scrape: scrape.counters.connections)),
     Value("counter", "weir_connections_accepted_total", "Client connections accepted.", (),
           one(lambda scrape: scrape.counters.connections_total)),

@@ -96,6 +96,8 @@ class FetchHandler:
         if isinstance(special, ThrottledFetch):
             return self._charge_throttled(special.buckets, chunk, pos, after, entry, now)
         api_key, version = entry.api_key, entry.version
+        if api_key != _FETCH:
+            self._keep_locks(fetch.acquisition_lock_ms(chunk, pos, min(after, len(chunk)), version), special, now)
         special.size = size = _size(pos, after, entry)
         special.release()
         self._requested -= special.requested
@@ -107,11 +109,7 @@ class FetchHandler:
         consumers = self.places(buckets)
         limited = is_limited(buckets)
         if api_key != _FETCH:
-            if special is self.share_pending:
-                # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
-                self.share_pending = None
-                if limited:
-                    self._note(size, 0)
+            self._end_share_fetch(special, size if limited else 0)
         elif limited:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
@@ -152,6 +150,18 @@ class FetchHandler:
         for consumer in self.consumers:
             consumer.expected = expected
             consumer.batch_bytes = batch_bytes or consumer.batch_bytes
+
+    def _end_share_fetch(self, special: ChargedFetch, expected: int) -> None:
+        """Let the next ShareFetch go to the broker. `expected` is the size of its answer, 0 without a quota."""
+        if special is self.share_pending:
+            # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
+            self.share_pending = None
+            if expected > 0:
+                self._note(expected, 0)
+
+    def _keep_locks(self, lock_ms: int, special: ChargedFetch, now: float) -> None:
+        if lock_ms > 0:
+            self._throttle.keep_locks(lock_ms / 1000.0, now, acquired=not special.muted)
 
     def _charge_throttled(
         self, buckets: tuple[Bucket, ...], chunk: bytes, pos: int, after: int, entry: Entry, now: float

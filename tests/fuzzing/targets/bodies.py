@@ -34,6 +34,7 @@ KEYS: dict[str, tuple[ApiKey, ...]] = {
     "client_quotas.read_describe": (ApiKey.DESCRIBE_CLIENT_QUOTAS,),
     "configs.read_describe": (ApiKey.DESCRIBE_CONFIGS,),
     "configs": (ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
+    "fetch.acquisition": (ApiKey.SHARE_FETCH,),
     "fetch.peek_share_fetch": (ApiKey.SHARE_FETCH,),
     "fetch": (ApiKey.FETCH,),
     "find_coordinator": (ApiKey.FIND_COORDINATOR,),

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.fetch import batch_size, empty_response, find_records, idle_partitions, peek_fetch, top_level_error
+from protocol.bodies.fetch import (
+    acquisition_lock_ms,
+    batch_size,
+    empty_response,
+    find_records,
+    idle_partitions,
+    peek_fetch,
+    top_level_error,
+)
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
@@ -130,6 +138,18 @@ def test_partitions_without_records_are_skipped(version):
     values = {"responses": [topic | {"partitions": [partition]}, topic | {"partitions": partitions}]}
     frame = codec.encode_response(ApiKey.FETCH, version, values)
     assert first_batch_size(frame, version) == 512
+
+
+@pytest.mark.parametrize(("error", "message"), [(0, None), (0, "m" * 200), (30, None), (30, "no")])
+@pytest.mark.parametrize("version", range(3))
+def test_acquisition_lock_of_a_share_response_is_read(version, error, message):
+    values = {"error_code": error, "error_message": message} | ({"acquisition_lock_timeout_ms": 30_000} if version >= 1 else {})
+    frame = codec.encode_response(ApiKey.SHARE_FETCH, version, values | {"responses": []})
+    locked = version >= 1 and error == 0
+    assert acquisition_lock_ms(frame, 0, len(frame), version) == (30_000 if locked else 0)
+    if locked:
+        with pytest.raises(Incomplete):
+            acquisition_lock_ms(frame, 0, 18, version)
 
 
 @pytest.mark.parametrize("seed", range(6))
