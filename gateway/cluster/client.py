@@ -119,12 +119,26 @@ class Connections:
         problems: dict[str, None] = {}
         for address in dict.fromkeys(addresses):
             try:
-                return await self.ask(address, request)
+                return await self._ask_anew(address, request)
             except CredentialsError:
                 raise
             except ClusterError as error:
                 problems[str(error)] = None
         raise ClusterError("; ".join(problems) or "there is no broker to ask")
+
+    async def _ask_anew(self, address: Address, request: AnyRequest) -> Answer:
+        """As `ask`, over a new connection if the request fails on an older one.
+
+        A broker ends sessions from time to time, and closes the connection at the next request (KIP-368).
+        """
+        older = self._open.get(address)
+        is_open = older is not None and older.connected()
+        try:
+            return await self.ask(address, request)
+        except ClusterError:
+            if not is_open or self._open.get(address) is older:  # a new connection has failed, or the answer was an error
+                raise
+        return await self.ask(address, request)
 
     async def _connection(self, address: Address) -> AIOKafkaConnection:
         lock = self._connecting.setdefault(address, asyncio.Lock())

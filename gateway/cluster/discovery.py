@@ -106,7 +106,7 @@ class Discovery:
         self._on_sasl(self._login.has_credentials)
 
     async def _failed(self, error: ClusterError) -> None:
-        if self._answers:  # a broker ends sessions from time to time (KIP-368): the next attempt opens a new connection
+        if self._answers:  # the next attempt may succeed: a single broker that restarts is away for a moment
             self._answers = False
             pause = RETRY_SECONDS
         elif isinstance(error, CredentialsError):

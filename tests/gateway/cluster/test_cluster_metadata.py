@@ -23,9 +23,13 @@ class Cluster:
         self.silent = False
         broker.answers[ApiKey.METADATA] = self.answer
 
-    def answer(self, request):
+    @staticmethod
+    def asked(request):
         topics = request.decode().topics
-        self.requested.append(None if topics is None else [topic.name for topic in topics])
+        return None if topics is None else [topic.name for topic in topics]
+
+    def answer(self, request):
+        self.requested.append(self.asked(request))
         return False if self.silent else self.broker.metadata(request)
 
     def count(self, names):
@@ -101,6 +105,26 @@ async def test_unreadable_topics_do_not_hide_the_brokers(cluster, metadata):
         async with loop(metadata):
             await until(lambda: len(seen) == 3)
     assert "unreadable" in str(failures[0])
+
+
+@pytest.mark.parametrize("topics", [[], None], ids=["brokers", "topics"])
+async def test_end_of_a_session_is_no_failure(topics, cluster, metadata):
+    """A broker closes the connection at the first request after the end of Weir's session (KIP-368)."""
+    failures, ended = [], []
+
+    def answer(request):
+        if not ended and cluster.asked(request) == topics:
+            ended.append(request.connection)
+            return False
+        return cluster.answer(request)
+
+    with metadata.subscribe(on_topics=len, on_failure=failures.append):
+        async with loop(metadata):
+            await until(lambda: cluster.count(None) == 1)
+            cluster.broker.answers[ApiKey.METADATA] = answer
+            await until(lambda: ended and cluster.count(topics) > 1)
+    assert not failures
+    assert cluster.broker.connections == 2
 
 
 async def test_failure_reaches_subscribers_and_brokers_come_back(cluster, metadata):

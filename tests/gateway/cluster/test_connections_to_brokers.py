@@ -39,6 +39,25 @@ async def test_closed_connection_raises_a_cluster_error():
     assert not connections._open
 
 
+async def test_request_to_any_broker_fails_on_two_connections(monkeypatch):
+    """The first of them may be one that a broker has closed, so only the second one shows that the broker is unreachable."""
+    opened = []
+
+    async def connect(*_address, **_options):
+        opened.append(ClosedTransport())
+        return opened[-1]
+
+    monkeypatch.setattr("gateway.cluster.client.create_conn", connect)
+    connections = Connections()
+    connections._open["127.0.0.1", 9] = ClosedTransport()
+    with pytest.raises(ClusterError):
+        await connections.ask_any([("127.0.0.1", 9)], REQUEST)
+    assert len(opened) == 1
+    with pytest.raises(ClusterError):
+        await connections.ask_any([("127.0.0.1", 9)], REQUEST)
+    assert len(opened) == 2
+
+
 class Breaking:
     """A connection that is lost at once, while a request on it fails a moment later."""
 
