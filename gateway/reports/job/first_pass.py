@@ -21,7 +21,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     """One row for each minute, entity and matched quota, summed over all gateways.
 
     `amount` and the active `seconds` are null in a minute without a usage sample. Gateways may be in use at the same time, so
-    `seconds` is the largest of theirs. `throttled` counts enforced decisions, `noted` the others. `of_group` is True for a
+    `seconds` is the largest of theirs. Two samples of one gateway follow each other, for example at a restart. `seconds` is
+    then the sum of all samples, at most 60. `throttled` counts enforced decisions, `noted` the others. `of_group` is True for a
     group, whose use the rows of its members have as well.
     `gateways` has the bits of the reporting gateways. `worst_place` is the `place` of the longest throttle, and `worst` orders
     throttles by length and time.
@@ -80,7 +81,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     minutes = rows.groupBy(*(key.alias(name) for name, key in keys.items())).agg(
         F.sum(F.when(usage, F.col("amount"))).alias("amount"),
         F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
-        F.max(F.when(usage, F.coalesce("active_seconds", F.lit(MINUTE_SECONDS)))).alias("seconds"),
+        F.max(F.when(usage, _seconds())).alias("longest"),
+        F.sum(F.when(usage, _SAMPLE + _seconds())).alias("samples"),
         F.max(F.when(throttle, F.col("limit"))).alias("throttle_limit"),
         _sum(usage, "requests"),
         _sum(usage, "latency_ms"),
@@ -110,8 +112,23 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.when(minute < _NO_MINUTE, minute).alias("minute"),
         F.shiftright("worst", 16).alias("throttle_max_ms"),
         F.when(is_bad, F.col("lines")).otherwise(0).alias("bad_lines"),
-        *(name for name in minutes.columns if name != "at"),
+        _merged_seconds().alias("seconds"),
+        *(name for name in minutes.columns if name not in ("at", "longest", "samples")),
     )
+
+
+_SAMPLE = 1 << 32
+"""The weight of one sample in `samples`. The lower half has the sum of their active seconds."""
+
+
+def _seconds() -> Column:
+    return F.coalesce("active_seconds", F.lit(MINUTE_SECONDS))
+
+
+def _merged_seconds() -> Column:
+    """The active seconds of a minute: the sum if it has more samples than gateways, else the largest sample."""
+    number, total = F.shiftright("samples", 32), F.col("samples").bitwiseAND(_SAMPLE - 1)
+    return F.when(number > F.bit_count("gateways"), F.least(total, F.lit(MINUTE_SECONDS))).otherwise(F.col("longest"))
 
 
 _FIGURES = (

@@ -5,6 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from gateway.reports.job.hours import MINUTE_SECONDS, seconds_of
+
 _TYPES: Final = {
     "string": ("kind", "group", "parent"),
     "bigint": ("minutes", "borrowed_minutes", "waited_seconds", "short_minutes", "throttled", "throttle_ms"),
@@ -20,7 +22,6 @@ SHORT: Final = 0.97
 
 _HOUR: Final = ("date", "hour")
 _MINUTE: Final = (*_HOUR, "minute", "kind")
-_MINUTE_SECONDS: Final = 60
 
 
 def group_hours(used: DataFrame, samples: DataFrame) -> DataFrame:
@@ -33,19 +34,22 @@ def group_hours(used: DataFrame, samples: DataFrame) -> DataFrame:
     `minutes` have a sample. In `short_minutes`, clients waited for at least `SHORT_SECONDS`, and the group got less than its
     guarantee for the seconds in which they waited.
     """
-    amounts = used.groupBy(*_MINUTE, "group").agg(*(F.sum(name).alias(name) for name in ("amount", "throttled", "throttle_ms")))
-    rights = (
+    each = (*_MINUTE, "group")
+    amounts = used.groupBy(*each).agg(*(F.sum(name).alias(name) for name in ("amount", "throttled", "throttle_ms")))
+    maxima = [F.max(name).alias(name) for name in ("parent", "guarantee", "entitlement")]
+    of_gateways = (
         samples.withColumn("minute", F.floor(F.col("time_ms") % 3_600_000 / 60_000).cast("int"))
-        .groupBy(*_MINUTE, "group")
-        .agg(*(F.max(name).alias(name) for name in ("parent", "guarantee", "entitlement", "waited_seconds")))
+        .groupBy(*each, "gateway")
+        .agg(*maxima, seconds_of("waited_seconds").alias("waited_seconds"))
     )
-    amount, entitled = F.coalesce("amount", F.lit(0.0)), F.col("entitlement") * _MINUTE_SECONDS
+    rights = of_gateways.groupBy(*each).agg(*maxima, F.max("waited_seconds").alias("waited_seconds"))
+    amount, entitled = F.coalesce("amount", F.lit(0.0)), F.col("entitlement") * MINUTE_SECONDS
     shared = F.col("parent").isNotNull()
     guarantee, waited = F.col("guarantee"), F.col("waited_seconds")
     is_short = (guarantee > 0) & (waited >= SHORT_SECONDS) & (amount < guarantee * waited * SHORT)
     siblings = Window.partitionBy(*_MINUTE, "parent")
     minutes = (
-        amounts.join(rights, [*_MINUTE, "group"], "full")
+        amounts.join(rights, [*each], "full")
         .withColumns(
             {
                 "borrowed": F.when(shared, F.greatest(amount - entitled, F.lit(0.0))),
@@ -59,7 +63,7 @@ def group_hours(used: DataFrame, samples: DataFrame) -> DataFrame:
         F.max_by("parent", F.when(shared, F.col("minute"))).alias("parent"),
         F.count("entitlement").alias("minutes"),
         F.sum("amount").alias("amount"),
-        F.sum(guarantee * _MINUTE_SECONDS).alias("guaranteed"),
+        F.sum(guarantee * MINUTE_SECONDS).alias("guaranteed"),
         F.sum(entitled).alias("entitled"),
         F.sum("lent").alias("lent"),
         F.sum("borrowed").alias("borrowed"),

@@ -160,6 +160,12 @@ def _five_minutes(hours: HourEvents) -> DataFrame:
     return used.groupBy(*HOUR, "entity").agg(*sums).select(*HOUR, "entity", amounts)
 
 
+def seconds_of(column: str) -> Column:
+    """The seconds of one gateway in a minute. Its samples follow each other, for example at a restart."""
+    total = F.sum(column)
+    return F.when(total > MINUTE_SECONDS, MINUTE_SECONDS).otherwise(total)
+
+
 def gateway_bit() -> Column:
     """One of 64 bits for a row's gateway, so that a set of gateways is one number. Two gateways may share a bit."""
     bit = F.pmod(F.xxhash64("gateway"), F.lit(64)).cast("int")

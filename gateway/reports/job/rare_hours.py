@@ -8,7 +8,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gateway.reports.job.group_hours import GROUP_COLUMNS, group_hours
-from gateway.reports.job.hours import BUCKET, BYTE_KINDS, CLIENT, HOUR, MINUTE, MINUTE_SECONDS, HourEvents, is_other, names
+from gateway.reports.job.hours import (
+    BUCKET,
+    BYTE_KINDS,
+    CLIENT,
+    HOUR,
+    MINUTE,
+    MINUTE_SECONDS,
+    HourEvents,
+    is_other,
+    names,
+    seconds_of,
+)
 from gateway.reports.job.schema import EVENT_SCHEMA
 
 TOP_USERS = 3
@@ -140,14 +151,15 @@ def _connections(hours: HourEvents) -> DataFrame:
 
 def _shadows(hours: HourEvents) -> DataFrame:
     """The minutes of shadow limits, by entity, matched entity and limit. A minute has the `seconds` of its busiest gateway."""
-    minutes = (
+    minute = (*HOUR, *BUCKET, "limit", "time_ms")
+    sums, longest = ("amount", "count", "throttle_ms"), F.max("throttle_max_ms").alias("throttle_max_ms")
+    of_gateways = (
         hours.of(*_OTHERS["shadows"])
-        .groupBy(*HOUR, *BUCKET, "limit", "time_ms")
-        .agg(
-            F.max("active_seconds").alias("seconds"),
-            *(F.sum(name).alias(name) for name in ("amount", "count", "throttle_ms")),
-            F.max("throttle_max_ms").alias("throttle_max_ms"),
-        )
+        .groupBy(*minute, "gateway")
+        .agg(seconds_of("active_seconds").alias("seconds"), *(F.sum(name).alias(name) for name in sums), longest)
+    )
+    minutes = of_gateways.groupBy(*minute).agg(
+        F.max("seconds").alias("seconds"), *(F.sum(name).alias(name) for name in sums), longest
     )
     return minutes.groupBy(*HOUR, *BUCKET, "limit").agg(
         F.count("*").alias("minutes"),

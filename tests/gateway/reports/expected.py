@@ -60,6 +60,20 @@ def _last_limit(entity: tuple[Any, ...]) -> tuple[str | None, float | None]:
     return seen[-1][1].quota, max(limits, default=None)
 
 
+def active_seconds(minute: Sequence[Use]) -> int:
+    """Return the seconds of the busiest gateway; those of all samples, at most 60, if a gateway has written two."""
+    found = [use.seconds or 60 for use in minute]
+    return min(60, sum(found)) if len({use.gateway for use in minute}) < len(minute) else max(found)
+
+
+def _busiest(seconds: Iterable[tuple[str, int]]) -> int:
+    """Return the largest sum of a gateway."""
+    found: dict[str, int] = defaultdict(int)
+    for gateway, count in seconds:
+        found[gateway] += count
+    return min(60, max(found.values()))
+
+
 def _sum(values: Iterable[int | None]) -> int:
     return sum(value for value in values if value is not None)
 
@@ -129,7 +143,7 @@ def utilisation() -> Rows:
     rows = []
     for entity, minutes in _minutes_of().items():
         with_limit = [of for of in minutes.values() if of[0].bucket.limit]
-        seconds = [max(use.seconds or 60 for use in of) for of in with_limit]
+        seconds = [active_seconds(of) for of in with_limit]
         limited = [
             (sum(use.amount for use in of), (of[0].bucket.limit or 0) * active)
             for of, active in zip(with_limit, seconds, strict=True)
@@ -220,7 +234,7 @@ def right_sizing() -> Rows:
                 held[decision.at // MINUTE] += decision.ms
         rates, wanted, free = [], 0, 0.0
         for at, of in minutes.items():
-            amount, seconds = sum(use.amount for use in of), max(use.seconds or 60 for use in of)
+            amount, seconds = sum(use.amount for use in of), active_seconds(of)
             if amount > 0 and at // MINUTE in held:
                 wanted += amount
                 free += max(seconds - held[at // MINUTE] / 1000, seconds / 10)
@@ -371,7 +385,7 @@ def shadow_limits() -> Rows:
     def figures(samples: list[ShadowSample]) -> dict[str, object]:
         minutes = {at: [each for each in samples if each.time_ms == at] for at in {each.time_ms for each in samples}}
         waited = sum(each.throttle_ms for each in samples) / 1000
-        seconds = sum(max(each.active_seconds for each in some) for some in minutes.values())
+        seconds = sum(_busiest((each.gateway, each.active_seconds) for each in some) for some in minutes.values())
         return {
             "kind": "produce",
             "user": samples[0].user,
@@ -459,7 +473,7 @@ def groups() -> Rows:
         sampled = [rights[group, minute] for minute in minutes if (group, minute) in rights]
         parent = sampled[0][0].parent if sampled else None
         borrowed = [max(0.0, above(group, minute)) for minute in minutes] if parent else []
-        waited = {some[0].time_ms // MINUTE: max(each.waited_seconds for each in some) for some in sampled}
+        waited = {some[0].time_ms // MINUTE: _busiest((each.gateway, each.waited_seconds) for each in some) for some in sampled}
         held = [each for each in decisions() if each.bucket.group == group and each.at // MINUTE // 60 == hour]
         return {
             "date": moment(hour * 60 * MINUTE).date(),

@@ -78,6 +78,8 @@ CROWD = Bucket("fetch", user="<other>", client_id="client-id=<default>", quota="
 """The shared bucket of the clients beyond `quotas.max_entities`."""
 AT_BROKER = Bucket("produce", user="spread", quota="user=spread at broker 1", limit=1000.0)
 """The bucket of one broker, with `scope: broker`."""
+RESTARTED = Bucket("produce", user="restarted", quota="user=restarted", limit=1000.0)
+"""The bucket of a client whose gateway restarts within a minute, so that the gateway writes two samples for this minute."""
 HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
 
 
@@ -139,6 +141,8 @@ def uses() -> Iterator[Use]:
     for minute in (95, 96):
         yield Use(START + minute * MINUTE, "weir-1", replace(AT_BROKER, quota="user=spread at broker 2"), 60_000, 6)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
+    for minute, gateway, seconds in ((80, 0, 30), (80, 0, 29), (81, 0, 20), (81, 0, 25), (81, 1, 40), (82, 0, 40), (82, 0, 40)):
+        yield Use(START + minute * MINUTE, f"weir-{gateway}", RESTARTED, 950 * seconds, 5, seconds=seconds)
     for number, bucket in enumerate((SECOND_APP, NOBODY, UNNAMED, CROWD)):
         yield Use(START + 60 * MINUTE + number * MINUTE, "weir-2", bucket, 1_000_003 + number, 1)
 
@@ -251,6 +255,7 @@ SHADOWS = [
     for minute, gateway, user, group, count in (
         (10, 0, "greedy", None, 3),
         (10, 1, "greedy", None, 0),
+        (10, 0, "greedy", None, 1),
         (90, 0, "greedy", None, 5),
         (130, 0, "greedy", None, 7),
         (11, 0, None, "jobs", 0),
@@ -268,7 +273,7 @@ GROUP_RIGHTS = [
         entitlement=entitlement,
         waited_seconds=waited + gateway if group == "payments" and waited else 0,
     )
-    for minute, waited in ((20, 0), (21, 0), (22, 0), (23, 40), (24, 40), (25, 20), (70, 0))
+    for minute, waited in ((20, 0), (21, 0), (22, 0), (23, 40), (24, 40), (25, 20), (25, 15), (70, 0))
     for gateway in range(2)
     for group, entitlement in (("cluster", 1000.0), ("payments", 500.0), ("batch", 300.0), ("night", 200.0))
 ]
