@@ -6,6 +6,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 
+def literal(path: str) -> str:
+    """The pattern that matches only this path. Spark takes each path that it reads as a pattern."""
+    return "".join(f"\\{letter}" if letter in "{}[]*?\\" else letter for letter in path)
+
+
 class HadoopFolder:
     """Implements `folders.Folder`."""
 
@@ -28,7 +33,7 @@ class HadoopFolder:
         return {status.getPath().getName(): status.getModificationTime() for status in found}
 
     def lengths(self, pattern: str) -> Mapping[str, int]:
-        found = self._files.globStatus(self._child(pattern))
+        found = self._files.globStatus(self._java.org.apache.hadoop.fs.Path(literal(self._path.toString()), pattern))
         return {status.getPath().toString(): status.getLen() for status in found}
 
     def read(self, name: str) -> str:

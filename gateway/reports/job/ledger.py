@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
 
 from gateway.reports.job.folders import folder
+from gateway.reports.job.hadoop import literal
 from gateway.reports.job.hours import HOUR
 from gateway.reports.job.period import Hour, Period
 from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, field_columns, parsed, rejection
@@ -122,7 +123,8 @@ class LedgerFolder:
         """All lines of these hours with the columns `more`, read from their folders without a look into the others."""
         root = self._folders[hours[0]].rpartition("/date=")[0]
 
-        def part(paths: list[str], *, ignore: bool) -> DataFrame:
+        def part(files: Sequence[str], *, ignore: bool) -> DataFrame:
+            paths = [*map(literal, files)]
             reader = self._spark.read.option("basePath", root).option("pathGlobFilter", _FILES)
             return read(reader.option("ignoreCorruptFiles", ignore))(paths).select("*", *more)
 

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gateway.reports.job.folders import folder
+from gateway.reports.job.hadoop import literal
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
@@ -131,7 +132,7 @@ class State:
     def expected(self, batch: str, name: str, schema: StructType) -> DataFrame:
         """The rows of a table that a batch will have. It has them after `write` and `refresh`."""
         self._folder.add_folder(f"{batch}/{_TABLE}={name}")
-        return self._spark.read.schema(schema).parquet(f"{self._root}/{batch}/{_TABLE}={name}")
+        return self._spark.read.schema(schema).parquet(literal(f"{self._root}/{batch}/{_TABLE}={name}"))
 
     def refresh(self, expected: DataFrame) -> None:
         """List the files of a table that `write` has written."""
@@ -309,7 +310,8 @@ class State:
         return reduce(DataFrame.unionAll, rows) if rows else self._no_rows(schema)
 
     def _rows(self, folders: Sequence[str], name: str, schema: StructType) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(*(f"{self._root}/{folder}/{_TABLE}={name}" for folder in folders))
+        paths = [literal(f"{self._root}/{folder}/{_TABLE}={name}") for folder in folders]
+        return self._spark.read.schema(schema).parquet(*paths)
 
     def _no_rows(self, schema: StructType) -> DataFrame:
         nothing = F.lit(None).cast(schema).alias("row")

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.reports.job.folders import folder
+from gateway.reports.job.hadoop import literal
 from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells, csv_line
 from gateway.reports.job.threads import in_threads
 from gateway.reports.report import Report, Tables
@@ -51,7 +52,7 @@ def write_reports(
         one_file: DataFrame = rows.repartition(1).sortWithinPartitions(*order)
         one_file.write.mode("overwrite").parquet(f"{out}/{report.name}")
         spark = rows.sparkSession
-        written = spark.read.schema(one_file.schema).parquet(f"{out}/{report.name}")
+        written = spark.read.schema(one_file.schema).parquet(literal(f"{out}/{report.name}"))
         first = [row.asDict() for row in written.withColumn(_LINE, csv_line(written)).limit(FOR_PAGE).collect()]
         csv_lines = [row.pop(_LINE) for row in first]
         if len(first) < FOR_PAGE:

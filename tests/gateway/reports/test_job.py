@@ -256,6 +256,20 @@ def test_missing_path_is_explained(spark: "SparkSession", tmp_path: Path) -> Non
         refresh(spark, str(tmp_path / "nowhere"), str(tmp_path / "out"), Period(), 24, lambda messages: None)
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_paths_are_no_patterns(spark: "SparkSession", tmp_path: Path, scheme: str) -> None:
+    from gateway.reports import all_reports
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+    from gateway.reports.job.write import write_reports
+
+    ledger, out = tmp_path / "g[1]{a,b}*?", f"{scheme}{tmp_path}/o[1]{{x}}"
+    write_events(ledger, [UsageSample(time_ms=START, gateway="weir-0", kind="fetch", user="ada", limit=2.0, amount=60.0)])
+    found = refresh(spark, f"{scheme}{ledger}", out, Period(), 24, lambda messages: None)
+    (made,) = write_reports(found.tables, found.tables, out, lambda messages: None, [all_reports()["utilisation"]])
+    assert [(row["user"], row["peak_utilisation"]) for row in made.rows] == [("ada", 0.5)]
+
+
 def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path: Path) -> None:
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import refresh, unreadable
