@@ -45,7 +45,7 @@ class LedgerConfig(Section):
         "Kafka topic to which Weir writes the events as well.", None, changes="restart", absent="files only"
     )
     flush_seconds: Annotated[float, Field(ge=1, le=3600)] = described(
-        "Time between two writes to the file.", 10.0, unit="seconds"
+        "Time between two writes to the file. Weir writes once a minute if it is longer.", 10.0, unit="seconds"
     )
     rotate_seconds: Annotated[float, Field(ge=1, le=86_400)] = described(
         "Time after which Weir begins a new file.", 300.0, unit="seconds"

@@ -32,6 +32,9 @@ MAX_PENDING = 50_000
 MAX_REJECTIONS = 10_000
 """The maximum number of folds between two flushes. Further rejections are counted as dropped."""
 
+LONGEST_FOLD_SECONDS = 60.0
+"""Reports count all decisions of a fold for the minute of its first one, so no flush comes later than that."""
+
 _LOOK_SECONDS = 1.0
 _RETAIN_SECONDS = 300.0
 _DAY = 86_400.0
@@ -164,7 +167,7 @@ class Ledger(Feature[LedgerConfig | None]):
                 await asyncio.sleep(_LOOK_SECONDS)
                 await in_slices(self._sample())
                 now = clock.monotonic()
-                if now - flushed >= self._config.flush_seconds:
+                if now - flushed >= min(self._config.flush_seconds, LONGEST_FOLD_SECONDS):
                     flushed = now
                     await self.flush()
                 if now - retained >= _RETAIN_SECONDS or not retained:

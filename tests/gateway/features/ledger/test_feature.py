@@ -11,6 +11,7 @@ import pytest
 
 from gateway import clock, time_slices
 from gateway.events import ConnectionRejected, UsageSample
+from gateway.features.ledger import feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
 from gateway.features.ledger.usage import UsageSampler
@@ -63,6 +64,27 @@ async def test_rejections_of_users_are_folded_apart(ledger: Ledger, written: Wri
         ledger.notify(rejection(reason="max_per_user", address="10.0.0.1", user=user))
     await ledger.flush()
     assert [(event["user"], event["count"]) for event in written()] == [("alice", 2), ("bob", 1)]
+
+
+async def test_folds_end_after_a_minute_at_the_latest(
+    config: LedgerConfig, counters: Counters, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    monkeypatch.setattr(feature, "_LOOK_SECONDS", 0.0)
+    ledger = Ledger(config.model_copy(update={"flush_seconds": 3_600.0}), "weir-1", counters, UsageSampler(0.0), lambda: ())
+    running = asyncio.create_task(ledger._run())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30.0):
+        for number in range(2):
+            ledger.notify(rejection(count=number))
+            now += 60.0
+            while len(written()) <= number:  # noqa: ASYNC110 -- the ledger tells nobody
+                await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [event["count"] for event in written()] == [0, 1]
 
 
 async def test_rights_of_groups_are_written_at_exit(config: LedgerConfig, counters: Counters, written: Written) -> None:
