@@ -11,20 +11,33 @@ from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import lines
 from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
+_NEVER_MS = 2**62
+
 
 def _build(tables: Tables) -> DataFrame:
-    changes = tables.table("changes").where(F.col("type") == "volume_state")
     of_gateway = Window.partitionBy("gateway").orderBy("time_ms")
+    changes = (
+        tables.table("changes")
+        .where(F.col("type") == "volume_state")
+        .withColumn("next_ms", F.lead("time_ms").over(of_gateway))
+        .withColumn("goes_on", F.lead("previous").over(of_gateway) == F.col("state"))
+    )
     end = F.unix_date("date").cast("long") * 86_400_000 + F.col("hour") * 3_600_000 + (F.col("minute") + 1) * 60_000
     minutes = tables.minutes.groupBy(end.alias("end_ms")).agg(F.bit_or("gateways").alias("gateways"))
-    bits = changes.select("gateway", gateway_bit().alias("bit")).distinct()
+    bit = gateway_bit()
+    between = (F.col("end_ms") > F.col("time_ms")) & (F.col("end_ms") < F.coalesce("next_ms", F.lit(_NEVER_MS)) + 60_000)
     reported = F.col("gateways").bitwiseAND(F.col("bit")) != 0
-    # A killed gateway does not report the end of its pause, so its last line ends the last state.
-    known = minutes.join(F.broadcast(bits), reported).groupBy("gateway").agg(F.max("end_ms").alias("known_ms"))
-    until = F.coalesce(F.lead("time_ms").over(of_gateway), F.greatest("known_ms", "time_ms"))
+    known = (
+        minutes.join(F.broadcast(changes.select("gateway", "time_ms", "next_ms", bit.alias("bit"))), reported & between)
+        .groupBy("gateway", "time_ms")
+        .agg(F.max("end_ms").alias("known_ms"))
+    )
+    # A killed gateway does not report the end of its pause. Its next state then follows OPEN, not the pause. The last minute
+    # with lines ends the pause.
+    ended = F.least("next_ms", F.greatest("known_ms", "time_ms"))
     return (
-        changes.join(F.broadcast(known), "gateway", "left")
-        .withColumn("until_ms", until)
+        changes.join(F.broadcast(known), ["gateway", "time_ms"], "left")
+        .withColumn("until_ms", F.when(F.col("goes_on"), F.col("next_ms")).otherwise(ended))
         .select(
             "gateway",
             moment("time_ms").alias("since"),
@@ -83,7 +96,7 @@ REPORT = Report(
     nothing="The volume quota never changed its state in this period.",
     sort=("gateway", "since"),
     columns={
-        "until": "the time of the next change, or the minute of the gateway's last line",
+        "until": "the time of the next change; at the gateway's end, or if it was killed, the minute of its last line",
         "enforced": "true if Weir slowed or paused the producers; false if it only recorded the state",
         "factor": "the allowed share of the producers' rate",
         "volume": "the log directory that caused the state; broker likewise",

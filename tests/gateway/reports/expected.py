@@ -314,7 +314,7 @@ def topics() -> Rows:
 
 
 def volumes() -> Rows:
-    ends = [*(change.time_ms for change in VOLUME_CHANGES[1:3]), START + HOURS * 60 * MINUTE, START + 71 * MINUTE]
+    ends = [START + minute * MINUTE for minute in (50, 121, 60 * HOURS, 71, 116, 100, 100)]
     return [
         {
             "gateway": change.gateway,

@@ -130,7 +130,8 @@ def uses() -> Iterator[Use]:
     # In the last minute a broker refused partitions that the minute before had charged.
     for number, amount in ((3, 60), (4, 200), (100, 7), (101, -2)):
         yield Use(START + number * MINUTE, "weir-0", ADMIN, amount, 2)
-    yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # the last line
+    yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # the last line before a kill
+    yield Use(START + 115 * MINUTE, "weir-2", STEADY, 10, 1)
     yield Use(START + 65 * MINUTE, "weir-0", WRITER, 5_000_000, 50)  # the slowed client's own use
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9, seconds=40)
     for use in uses_in_groups():
@@ -298,6 +299,9 @@ VOLUME_CHANGES = [
         ("weir-0", 50, "THROTTLE", "PAUSE", 0.0, "hard_limit", 960),
         ("weir-0", 121, "PAUSE", "OPEN", 1.0, "recovered", 700),
         ("weir-2", 51, "OPEN", "PAUSE", 0.0, "hard_limit", 960),
+        ("weir-2", 110, "OPEN", "OPEN", 1.0, "recovered", 700),  # started again after a kill
+        ("weir-3", 30, "OPEN", "PAUSE", 0.0, "hard_limit", 960),  # without clients
+        ("weir-3", 100, "PAUSE", "OPEN", 1.0, "recovered", 700),
     )
 ]
 
