@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gateway.events import AT_BROKER
@@ -18,6 +18,9 @@ from gateway.reports.top_throttled import AMOUNTS
 
 WINDOW_MINUTES = 60
 """The report compares this many minutes before a change with as many after it."""
+
+SAME_MINUTES = 5
+"""Reports of one change by several gateways are at most this far apart."""
 
 _EPOCH = dt.date(1970, 1, 1)
 _PARTS = ("user", "client_id", "ip", "group")
@@ -58,34 +61,48 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _changes(tables: Tables) -> DataFrame:
-    """One row for each change, even if several gateways report it. `at` is its minute since 1970."""
+    """One row for each change. `at` is the minute of the first gateway's report since 1970, `last` that of the last one.
+
+    Gateways notice a changed file at different times. A run of equal reports ends if none follows for `SAME_MINUTES`. In a
+    run, the first reports of all gateways are of one change, so are their second reports, and so on.
+    """
     same = (
-        "type", "kind", "quota", *_PARTS, "old_limit", "new_limit", "source", "principal", "result",
-        "config_version", "changes",
+        "type", "kind", "quota", *_PARTS, "old_limit", "new_limit", "source", "principal", "result", "changes",
     )  # fmt: skip
-    at = F.floor(F.col("time_ms") / 60_000)
+    in_order = Window.partitionBy(*same).orderBy("time_ms", "gateway")
+    since = F.col("time_ms") - F.lag("time_ms").over(in_order)
     return (
         tables.table("changes")
         .where(F.col("type").isin("config", "quota_change", "grant_expired"))
-        .groupBy(*same, at.alias("at"))
-        .agg(F.min("time_ms").alias("time_ms"), F.count_distinct("gateway").alias("gateways"))
-        .withColumn("change", F.xxhash64(*same, "at"))
+        .withColumn("begins", F.coalesce(since > SAME_MINUTES * 60_000, F.lit(True)).cast("int"))
+        .withColumn("run", F.sum("begins").over(in_order))
+        .withColumn("nth", F.row_number().over(Window.partitionBy(*same, "run", "gateway").orderBy("time_ms")))
+        .groupBy(*same, "run", "nth")
+        .agg(
+            F.min("time_ms").alias("time_ms"),
+            *(F.floor(of("time_ms") / 60_000).alias(name) for name, of in (("at", F.min), ("last", F.max))),
+            F.count_distinct("gateway").alias("gateways"),
+            F.nullif(F.array_join(F.array_sort(F.collect_set("config_version")), ", "), F.lit("")).alias("config_version"),
+        )
+        .withColumn("change", F.xxhash64(*same, "time_ms"))
     )
 
 
 def _hours_around(changes: DataFrame) -> Sequence[Hour]:
     """The hours that the windows of the changes overlap."""
-    hours = {row.at // 60 + near for row in changes.select("at").distinct().collect() for near in (-1, 0, 1)}
+    found = changes.select("at", "last").distinct().collect()
+    hours = {hour for row in found for hour in range(row.at // 60 - 1, row.last // 60 + 2)}
     return [(_EPOCH + dt.timedelta(days=hour // 24), hour % 24) for hour in sorted(hours)]
 
 
 def _in_windows(minutes: DataFrame, changes: DataFrame, applied: Column) -> DataFrame:
     """The measures of the minutes within the window of each change to which a minute is `applied`."""
     at_minute = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
-    distance = at_minute - F.col("at")
+    before, after = at_minute - F.col("at"), at_minute - F.col("last")
+    distance = F.when(before.between(-WINDOW_MINUTES, -1), before).when(after.between(1, WINDOW_MINUTES), after)
     return (
         minutes.join(F.broadcast(changes), applied)
-        .withColumn("distance", F.when((distance != 0) & (F.abs(distance) <= WINDOW_MINUTES), distance))
+        .withColumn("distance", distance)
         .where(F.col("distance").isNotNull())
         .select("change", "distance", *_MEASURES)
     )
@@ -93,19 +110,19 @@ def _in_windows(minutes: DataFrame, changes: DataFrame, applied: Column) -> Data
 
 def _config_effects(changes: DataFrame, tables: Tables, hours: Sequence[Hour]) -> DataFrame:
     """For a config file: the minutes of all kinds and entities."""
-    configs = changes.where(F.col("type") == "config").select("change", "at")
+    configs = changes.where(F.col("type") == "config").select("change", "at", "last")
     return _in_windows(tables.table("minutes", hours), configs, F.lit(True))
 
 
 def _quota_effects(changes: DataFrame, tables: Tables, hours: Sequence[Hour]) -> DataFrame:
     """For a quota: the minutes of the entities that it applied to, and of the entity that it names."""
     quotas = changes.where(F.col("type") == "quota_change").select(
-        "change", "at", *(F.col(name).alias(f"of_{name}") for name in ("kind", "quota", *_PARTS))
+        "change", "at", "last", *(F.col(name).alias(f"of_{name}") for name in ("kind", "quota", *_PARTS))
     )
     named = reduce(Column.__and__, (F.col(part).eqNullSafe(F.col(f"of_{part}")) for part in _PARTS))
     entity = F.split("quota", AT_BROKER)[0]
     applied = (F.col("kind") == F.col("of_kind")) & ((entity == F.col("of_quota")) | named)
-    buckets = tables.names.join(F.broadcast(quotas), applied).select("change", "at", F.col("bucket").alias("of_bucket"))
+    buckets = tables.names.join(F.broadcast(quotas), applied).select("change", "at", "last", F.col("bucket").alias("of_bucket"))
     minutes = tables.table(ENTITY_MINUTES, hours).where(F.col("minute").isNotNull())
     return _in_windows(minutes, buckets, F.col("bucket") == F.col("of_bucket"))
 
@@ -147,7 +164,8 @@ REPORT = Report(
     columns={
         "what": "config: a config file was applied or refused; quota_change: one limit of one entity was changed;"
         " grant_expired: the `until` of an entity's row passed",
-        "gateways": "the number of gateways that reported the change",
+        "gateways": "the number of gateways that reported the change, the first one at this time",
+        "config_version": "of each gateway, counted from its start",
         "old_limit": "units per second, empty if there was no limit; new_limit likewise",
         "before_minutes": "minutes with events in the 60 minutes before the change; after_minutes likewise",
         "before_throttled": "throttle decisions in these minutes; for a quota, only for the entities that it applied to",

@@ -413,20 +413,23 @@ def shadow_limits() -> Rows:
 
 
 def config_changes() -> Rows:
-    config, quota = CONFIGS[0], QUOTA_CHANGES[0]
+    config = CONFIGS[0]
     nothing = dict.fromkeys(
         ("quota", "kind", "old_limit", "new_limit", "source", "principal", "result", "config_version", "changes")
     )
     return [
-        {"time": moment(config.time_ms), "what": "config", "gateways": 2}
+        {"time": moment(config.time_ms), "what": "config", "gateways": 3}
         | nothing
-        | {"result": "success", "config_version": "7", "changes": "one; two"}
-        | _around(config.time_ms, lambda bucket: True),
-        {"time": moment(quota.time_ms), "what": "quota_change", "gateways": 2}
-        | nothing
-        | {"quota": "user=greedy", "kind": "produce", "old_limit": 1000.0, "new_limit": 2000.0}
-        | {"source": "api", "principal": "User:admin"}
-        | _around(quota.time_ms, lambda bucket: bucket.entity == ("produce", "greedy", None, None, None)),
+        | {"result": "success", "config_version": "7, 8, 9", "changes": "one; two"}
+        | _around(config.time_ms, lambda bucket: True, CONFIGS[-1].time_ms),
+        *(
+            {"time": moment(quota.time_ms), "what": "quota_change", "gateways": gateways}
+            | nothing
+            | {"quota": "user=greedy", "kind": "produce", "old_limit": quota.old_limit, "new_limit": quota.new_limit}
+            | {"source": "api", "principal": "User:admin"}
+            | _around(quota.time_ms, lambda bucket: bucket.entity == ("produce", "greedy", None, None, None))
+            for quota, gateways in ((QUOTA_CHANGES[0], 2), (QUOTA_CHANGES[2], 1), (QUOTA_CHANGES[3], 1))
+        ),
         {"time": moment(EXPIRED_GRANTS[0].time_ms), "what": "grant_expired", "gateways": 2}
         | nothing
         | {"quota": "user=greedy"}
@@ -434,11 +437,11 @@ def config_changes() -> Rows:
     ]
 
 
-def _around(at: int, concerns: Any) -> dict[str, Any]:
-    """Return the figures of the 60 minutes before the minute of `at` and of the 60 minutes after it."""
-    minute = at // MINUTE
+def _around(at: int, concerns: Any, last: int | None = None) -> dict[str, Any]:
+    """Return the figures of the 60 minutes before the minute of `at`, and of the 60 minutes after that of the last report."""
+    minute, end = at // MINUTE, (at if last is None else last) // MINUTE
     row: dict[str, Any] = {}
-    for name, span in (("before", range(minute - 60, minute)), ("after", range(minute + 1, minute + 61))):
+    for name, span in (("before", range(minute - 60, minute)), ("after", range(end + 1, end + 61))):
         used = [use for use in uses() if use.at // MINUTE in span and concerns(use.bucket)]
         held = [decision for decision in decisions() if decision.at // MINUTE in span and concerns(decision.bucket)]
         row[f"{name}_minutes"] = len({each.at // MINUTE for each in (*used, *held)})

@@ -255,8 +255,8 @@ SHADOWS = [
     )
     for minute, gateway, user, group, count in (
         (10, 0, "greedy", None, 3),
-        (10, 1, "greedy", None, 0),
         (10, 0, "greedy", None, 1),
+        (10, 1, "greedy", None, 0),
         (90, 0, "greedy", None, 5),
         (130, 0, "greedy", None, 7),
         (11, 0, None, "jobs", 0),
@@ -307,29 +307,36 @@ VOLUME_CHANGES = [
 
 CONFIGS = [
     ConfigApplied(
-        time_ms=START + 40 * MINUTE + gateway,
+        time_ms=START + 40 * MINUTE + 50 * SECOND * gateway,
         gateway=f"weir-{gateway}",
         result="success",
-        config_version="7",
+        config_version=str(7 + gateway),
         changes=("one", "two"),
     )
-    for gateway in range(2)
+    for gateway in range(3)
 ]
+"""One change that three gateways notice within two minutes."""
 
 QUOTA_CHANGES = [
     QuotaChanged(
-        time_ms=CHANGE + 150 * gateway,
+        time_ms=CHANGE + later,
         gateway=f"weir-{gateway}",
         kind="produce",
         quota="user=greedy",
         user="greedy",
-        old_limit=1000.0,
-        new_limit=2000.0,
+        old_limit=old,
+        new_limit=new,
         source="api",
         principal="User:admin",
     )
-    for gateway in range(2)
+    for later, gateway, old, new in (
+        (0, 0, 1000.0, 2000.0),
+        (150, 1, 1000.0, 2000.0),
+        (MINUTE, 0, 2000.0, 1000.0),
+        (2 * MINUTE, 0, 1000.0, 2000.0),
+    )
 ]
+"""A change that two gateways report. One of them reports that it is taken back, and made again."""
 
 EXPIRED_GRANTS = [
     GrantExpired(
