@@ -189,7 +189,7 @@ def _card(row: Row) -> str:
     facts = [("Use now", kind.text(row["rate"]))]
     if limited:
         facts.append(("Shadow limit" if row["shadow"] else "Limit", f"{kind.text(row['limit'])} ({row['key']})"))
-        facts.append(("Used", f"{row['used_ratio']:.0%} of the limit; throttling begins at 100%"))
+        facts.append(("Used", f"{row['used_ratio']:.0%} of the {_whole(row)}; throttling begins at 100%"))
         facts.append(("Quota of entity", row["level"]))
         facts.append(("Set in", row["set_in"]))
     else:
@@ -220,15 +220,19 @@ def _card(row: Row) -> str:
     )
 
 
+def _whole(row: Row) -> str:
+    return "limit, or of the present share of a capacity" if row["group"] else "limit"
+
+
 def _requests(count: int) -> str:
     return "1 request" if count == 1 else f"{count:,} requests"
 
 
 def _bar(row: Row) -> str:
-    """A bar that ends at 150 % of the limit, with a mark at 100 %."""
+    """A bar that ends at 150 %, with a mark at 100 %."""
     percent = min(row["used_ratio"] / 1.5, 1.0) * 100
     tone = " over" if row["used_ratio"] > 1.0 else ""
     return (
-        f'<div class="bar{tone}" role="img" aria-label="{row["used_ratio"]:.0%} of the limit">'
+        f'<div class="bar{tone}" role="img" aria-label="{row["used_ratio"]:.0%} of the {_whole(row)}">'
         f'<i style="width:{percent:.1f}%"></i><b></b></div>'
     )

@@ -85,7 +85,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "connections": _connections(client, config, places, precedence),
         "topics": _topics(client, config, places, precedence),
         "volumes": _volumes(client, config, places, precedence),
-        "binds": _binds(quotas),
+        "binds": _binds(quotas, path[:-1]),
     }
 
 
@@ -101,7 +101,7 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         "running": True,
         "quotas": quotas,
         "shadows": _with_rows(answer["shadows"], shadows),
-        "binds": [*_unknown(quotas), *_binds(quotas)],
+        "binds": [*_unknown(quotas), *_binds(quotas, (answer["group"] or {"path": ()})["path"][1:])],
     }
 
 
@@ -299,8 +299,11 @@ def _unknown(quotas: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_NO_RECENT_USE]
 
 
-def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Sentences on the quotas that bind: by their use now if that is known, else by the size of the client's requests."""
+def _binds(quotas: Iterable[Mapping[str, Any]], children: Sequence[str]) -> list[str]:
+    """Sentences on the quotas that bind: by their use now if that is known, else by the size of the client's requests.
+
+    `children` are the client's groups with a parent.
+    """
     limited = [quota for quota in quotas if quota["limit"] is not None]
     # Of a client's own limit and its group's, the smaller one binds.
     by_kind = {quota["kind"]: quota for quota in sorted(limited, key=lambda quota: -float(quota["limit"]))}
@@ -309,7 +312,8 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
     used = [quota for quota in limited if quota["use"] is not None]
     if used:
         most = max(used, key=lambda quota: float(quota["use"]["used_ratio"]))
-        return [_binds_now(most)] if most["use"]["throttle_left"] > 0.0 else [_binds_now(most), _OF_BROKERS]
+        text = _binds_now(most, "the present share of " if most["bucket"]["group"] in children else "")
+        return [text] if most["use"]["throttle_left"] > 0.0 else [text, _OF_BROKERS]
     found = []
     for kind, words in ((_PRODUCE, "Produce request"), (_FETCH, "Fetch answer")):
         if kind.name in by_kind and _REQUESTS.name in by_kind:
@@ -336,16 +340,16 @@ def _together(quota: Mapping[str, Any]) -> str:
     return f" of {quota['entity']}, for all members together" if quota["bucket"]["group"] else ""
 
 
-def _binds_now(quota: Mapping[str, Any]) -> str:
+def _binds_now(quota: Mapping[str, Any], part: str) -> str:
     use, kind = quota["use"], KINDS[quota["kind"]]
     if use["throttle_left"] > 0.0:
         since = f" since {use['throttled_since']}" if use.get("throttled_since") else ""
         return (
             f"{kind.config_key} binds now{since}: the client waits {wait_text(use['throttle_left'])}, because it has used more"
-            f" than {kind.text(quota['limit'])} of {quota['entity']}{_at_broker(use)}."
+            f" than {part}{kind.text(quota['limit'])} of {quota['entity']}{_at_broker(use)}."
         )
     return (
-        f"No quota binds now. {kind.config_key} is the nearest: {use['used_ratio']:.0%} of {kind.text(quota['limit'])}"
+        f"No quota binds now. {kind.config_key} is the nearest: {use['used_ratio']:.0%} of {part}{kind.text(quota['limit'])}"
         f" of {quota['entity']}{_at_broker(use)} is used, and throttling begins at 100%."
     )
 

@@ -303,17 +303,17 @@ class Bucket:
         return self._per_second(self.used_lately() + others, now)
 
     def used_ratio(self, now: float) -> float:
-        """The fraction of the quota that all gateways have used; 0.0 without a quota.
+        """The fraction of the quota, or of a group's present share, that all gateways have used; 0.0 without a quota.
 
         Throttling begins at 1.0. An even flow leaves a token bucket full, so its rate counts too, but below 1.0 while the
         bucket holds tokens. Without enforcement, the ratio of a client that was over the quota lately is its rate.
         """
-        if (meter := self.meter) is None or not (limit := self.resolution.limit):
+        if (meter := self.meter) is None:
             return 0.0
         used = meter.used_ratio(now)
         if self.policy.enforce and meter.rate(now) is not None:
             return used
-        rate = self.rate_of_all(now) / limit
+        rate = self.rate_of_all(now) / meter.limit
         went_over = now - self.over_at <= self.policy.span and not self.policy.enforce
         return max(used, rate if went_over else min(rate, MOST_WITHIN_QUOTA))
 

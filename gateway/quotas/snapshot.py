@@ -36,7 +36,7 @@ class UsageRow:
       Both are "" without a limit. The level of an exempt entity ends with ` (exempt)`.
     - `limit`: None is unlimited.
     - `rate` is the use through this gateway. `used_ratio` is KIP-13's fraction of the quota that all gateways have used.
-      Throttling begins at 1.0.
+      Throttling begins at 1.0. A group that shares a capacity has a fraction of its present share.
     - `tokens`: None under `algorithm: window`.
     - `unenforced_total` counts those of `throttled_total` that delayed nobody, because the quotas were not enforced.
     - `early_total` counts the requests that came before the throttle time was over; `early_seconds_*` is how early at least.

@@ -139,10 +139,10 @@ METRICS: tuple[Row, ...] = (
           ("group", "kind"), _per_group(lambda row: row.rate)),
     Value("gauge", "weir_group_limit", "Ceiling of a group for the whole cluster, in the kind's unit per second. Absent without"
           " a ceiling.", ("group", "kind"), _per_group(lambda row: row.limit), merge="max"),
-    Value("gauge", "weir_group_used_ratio", "Fraction of a group's ceiling used, by all gateways that share it. Throttling"
-          " begins at 1.0.", ("group", "kind"), _per_group(lambda row: None if row.limit is None else row.used_ratio),
-          merge="max"),
-    Value("counter", "weir_group_throttled_requests_total", "Requests that Weir throttled for a group's ceiling."
+    Value("gauge", "weir_group_used_ratio", "Used fraction of a group's ceiling, or of its present share if it shares a"
+          " capacity, by all gateways. Throttling begins at 1.0.", ("group", "kind"),
+          _per_group(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
+    Value("counter", "weir_group_throttled_requests_total", "Requests that Weir throttled for a group's ceiling or share."
           " With `enforce: false`: requests that Weir would have throttled.",
           ("group", "kind"), _per_group(lambda row: row.throttled_total)),
     Value("gauge", "weir_shadow_limit", "Shadow limit for the whole cluster, in the kind's unit per second.", _SHADOW,

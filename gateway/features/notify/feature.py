@@ -134,6 +134,7 @@ class Notify(Feature[NotifyConfig | None]):
                 places.of_entity(row.level, row.source),
                 places.config.quotas.enforce,
                 None if self._section is None else self._section.page_url,
+                shares=any(group.name == row.group and group.parent is not None for group in places.quotas.groups),
             )
             self._log(notice, context)
             for webhook in self._sending:

@@ -18,6 +18,7 @@ _LONGEST_NAME: Final = 255
 class NoticeContext:
     """The surroundings of a notice. `wall` is its time in seconds since 1970, `set_in` the place of the quota.
 
+    `shares`: the entity is a group with a parent, so the used fraction is that of its present share.
     `page_url` is the admin port's address for readers; None: no links.
     """
 
@@ -26,6 +27,7 @@ class NoticeContext:
     set_in: str
     enforce: bool
     page_url: str | None = None
+    shares: bool = False
 
 
 def json_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
@@ -77,16 +79,18 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
     limit = "no limit" if row.limit is None else kind.text(row.limit)
     place = (f" at broker {row.broker}" if row.broker else "") + (f" ({context.set_in})" if context.set_in else "")
     quota = escape(f"{kind.config_key} {limit} of {row.level}{place}")
+    whole, own = ("share", f"its present share of {quota}") if context.shares else ("quota", f"its quota {quota}")
     if notice.event == NEAR:
-        return f"{entity} uses {row.used_ratio:.0%} of its quota {quota}. Throttling begins at 100%."
+        return f"{entity} uses {row.used_ratio:.0%} of {own}. Throttling begins at 100%."
     if notice.event == THROTTLED:
         addresses = f" Addresses: {escape(', '.join(row.addresses[-_SHOWN_ADDRESSES:]))}." if row.addresses else ""
-        verb = "is throttled by" if context.enforce else "is over, and not throttled by, the unenforced quota"
-        return f"{entity} {verb} {quota}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the quota.{addresses}"
+        verb = "is throttled by" if context.enforce else f"is over, and not throttled by, the unenforced {whole}"
+        by = quota if not context.shares else own if context.enforce else f"of {quota}"
+        return f"{entity} {verb} {by}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the {whole}.{addresses}"
     throttled = f"{notice.throttled_requests:,} requests were throttled" if THROTTLED in notice.reported else "no throttle"
     return (
-        f"{entity} has been below its quota {quota} for {notice.quiet_seconds:,.0f} s. In the"
-        f" {notice.seconds - notice.quiet_seconds:,.0f} s before: {throttled}, peak {notice.peak_ratio:.0%} of the quota."
+        f"{entity} has been below {own} for {notice.quiet_seconds:,.0f} s. In the"
+        f" {notice.seconds - notice.quiet_seconds:,.0f} s before: {throttled}, peak {notice.peak_ratio:.0%} of the {whole}."
     )
 
 

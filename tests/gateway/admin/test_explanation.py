@@ -109,6 +109,25 @@ def test_use_is_explained_for_each_broker(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (3.0, "because it has used more than the present share of 512 KiB/s of group=pay."),
+        (0.0, "producer_byte_rate is the nearest: 120% of the present share of 512 KiB/s of group=pay is used"),
+    ],
+)
+def test_use_of_a_group_with_a_parent_is_of_its_share(path: Path, left: float, says: str) -> None:
+    groups = """
+  groups:
+    - {name: whole, producer_byte_rate: 1048576}
+    - {name: pay, parent: whole, match: [{user: carol}], producer_byte_rate: 524288}
+"""
+    places = Places(parse_config(CONFIG.replace("quotas:", f"quotas:{groups.rstrip()}"), source="weir.yaml"), "weir.yaml")
+    rows = [used(1.2, user="", group="pay", level="group=pay", throttle_left=left)]
+    answer = with_use(explain_client(ClientNames("carol"), places, {}), at_once(described(rows, places, 0.0)))
+    assert says in answer["binds"][0]
+
+
+@pytest.mark.parametrize(
     ("ip", "limit", "place"), [("10.0.0.7", 50, ":14"), ("10.0.0.9", 7, ":15")], ids=["common", "override"]
 )
 def test_limits_on_connections_name_their_lines(

@@ -126,6 +126,18 @@ def test_path_has_the_clients_bucket_and_its_groups():
     assert used == {None: 0, "a": 1_000, "x": 1_000, "all": 1_000}
 
 
+def test_used_ratio_is_of_the_present_share():
+    subject = engine(group("a", weight=3), group("b"))
+    (_, bucket) = subject.acquire_path("produce", "b", "", START)
+    used = 0.95 * MB8 / 4
+    for second in range(1, 13):
+        for tenth in range(10):
+            bucket.charge(int(used / 10), START + second - 1 + tenth / 10)
+        divide(subject, START + second)
+        subject.tick(START + second)
+    assert bucket.row(START + 12).used_ratio == pytest.approx(0.95, abs=0.02)
+
+
 def test_group_without_numbers_below_a_ceiling_has_weight_one():
     subject = engine(group("a", weight=3), group("b"))
     assert (level(subject, "a").entitlement, level(subject, "b").entitlement) == (0.75 * MB8, 0.25 * MB8)

@@ -5,6 +5,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,11 @@ def section(port: int, **values: Any) -> NotifyConfig:
     return NotifyConfig.model_validate({"targets": [{"name": "ops", "url": url, **values}]})
 
 
-def notify(config: NotifyConfig | None, rows: Sequence[UsageRow] = ()) -> Notify:
+def notify(config: NotifyConfig | None, rows: Sequence[UsageRow] = (), places: CurrentPlaces = PLACES) -> Notify:
     async def now() -> ProcessRows:
         return {0: rows}
 
-    return Notify(config, "gw-1", now, PLACES, Path())
+    return Notify(config, "gw-1", now, places, Path())
 
 
 async def test_target_is_told_of_its_entities_once() -> None:
@@ -174,6 +175,39 @@ def test_guide_has_each_field_of_the_body() -> None:
     guide = (Path(__file__).parents[4] / "docs" / "how-to" / "notify-tenants.md").read_text("utf-8")
     rows = "".join(line.split(" | ")[0] for line in guide.splitlines() if line.startswith("| `"))
     assert set(re.findall("`(.*?)`", rows)) == set(json_body(Notice(THROTTLED, throttled(3), 30.0, 2, 1.2), CONTEXT))
+
+
+def test_notice_of_a_group_with_a_parent_names_its_share(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    quotas = """
+  groups:
+    - {name: whole, producer_byte_rate: 2097152}
+    - {name: pay, parent: whole, match: [{user: pay}], producer_byte_rate: 1048576}
+"""
+    config = parse_config(CONFIG.replace("quotas:", f"quotas:{quotas.rstrip()}"), source="weir.yaml")
+    rows = [throttled(1, user="", group=name, level=f"group={name}") for name in ("whole", "pay")]
+    at_once(notify(None, places=CurrentPlaces(lambda: config, "weir.yaml")).look({0: rows}, 0.0, WALL))
+    whole, pay = [record.getMessage() for record in caplog.records]
+    assert whole.startswith("group whole is throttled by producer_byte_rate 1.00 MiB/s of group=whole (weir.yaml")
+    assert pay.startswith("group pay is throttled by its present share of producer_byte_rate 1.00 MiB/s of group=pay")
+    assert pay.endswith("use 879 KiB/s, 120% of the share.")
+
+
+@pytest.mark.parametrize(
+    ("event", "enforce", "words"),
+    [
+        (NEAR, True, "uses 120% of its present share of producer_byte_rate 1.00 MiB/s of user=alice (weir.yaml:6). Throttling"),
+        (
+            THROTTLED,
+            False,
+            "is over, and not throttled by, the unenforced share of producer_byte_rate 1.00 MiB/s of user",
+        ),
+        (ENDED, True, "has been below its present share of producer_byte_rate 1.00 MiB/s of user=alice (weir.yaml:6) for 0 s."),
+    ],
+)
+def test_each_event_of_a_share_says_so(event: str, enforce: bool, words: str) -> None:
+    notice = Notice(event, throttled(3), 30.0, 2, 1.2)
+    assert words in slack_body(notice, replace(CONTEXT, enforce=enforce, shares=True))["text"]
 
 
 def test_notice_names_the_broker_of_the_quota() -> None:
