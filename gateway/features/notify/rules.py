@@ -106,9 +106,10 @@ class EpisodeTable:
             if number % _ROWS == 0:
                 yield
             growth = grown.get(row.bucket, 0)
-            throttled = growth > 0 or row.throttle_left > 0.0
-            if throttled or row.used_ratio >= self.near_ratio:
-                notices += self._busy(row, growth, now, throttled=throttled)
+            # A debt alone throttles nobody: a group with groups below it has no requests of its own.
+            waits = row.throttle_left > 0.0 and row.bucket in self._episodes
+            if growth > 0 or waits or row.used_ratio >= self.near_ratio:
+                notices += self._busy(row, growth, now)
         for number, (name, episode) in enumerate(list(self._episodes.items()), 1):
             if number % _ROWS == 0:
                 yield
@@ -141,7 +142,7 @@ class EpisodeTable:
                 totals.setdefault(name, total)
         self._rows[process], self._throttled[process] = kept, totals
 
-    def _busy(self, row: UsageRow, growth: int, now: float, *, throttled: bool) -> list[Notice]:
+    def _busy(self, row: UsageRow, growth: int, now: float) -> list[Notice]:
         name = row.bucket
         episode = self._episodes.get(name)
         if episode is None:
@@ -153,7 +154,7 @@ class EpisodeTable:
         episode.row = row
         episode.throttled_requests += growth
         episode.peak_ratio = max(episode.peak_ratio, row.used_ratio)
-        if throttled:
+        if growth > 0:
             return [] if THROTTLED in episode.reported else [episode.notice(THROTTLED, now)]
         return [] if episode.reported else [episode.notice(NEAR, now)]
 

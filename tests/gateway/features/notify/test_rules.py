@@ -65,6 +65,17 @@ def test_short_throttle_between_two_looks_is_seen() -> None:
     assert events((0, used(0.6, throttled_total=4)), (2, between), (4, between)) == [(2, THROTTLED)]
 
 
+def test_debt_without_throttled_requests_is_no_throttle() -> None:
+    """A group above others gets the debts of their use, and has no requests of its own."""
+    indebted = used(1.2, throttle_left=0.5, group="cluster", user="")
+    assert events((0, indebted), (2, indebted)) == [(0, NEAR)]
+
+
+def test_wait_of_a_throttled_client_goes_on_with_its_episode() -> None:
+    waiting = used(0.1, throttled_total=1, throttle_left=60.0)
+    assert events((0, throttled(1)), (10, waiting), (19, waiting)) == [(0, THROTTLED)]
+
+
 def test_throttles_of_an_earlier_time_begin_no_episode() -> None:
     assert events((0, used(0.1, throttled_total=7))) == []
 
