@@ -68,6 +68,7 @@ class StubBroker:
         self._thread = threading.Thread(target=self._run, daemon=True, name="stub broker")
         self._started = threading.Event()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._changed = threading.Condition()
 
     @property
@@ -127,9 +128,14 @@ class StubBroker:
             values["controller_id"] = NODE_ID
         return request.answer(**values)
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number, self.connections = self.connections, self.connections + 1
-        self._writers.add(writer)
         try:
             while True:
                 head = await reader.readexactly(_LENGTH.size)
@@ -162,7 +168,7 @@ class StubBroker:
         asyncio.set_event_loop(self._loop)
 
         async def listen() -> None:
-            self._server = await asyncio.start_server(self._serve, HOST, self.port, limit=1 << 20)
+            self._server = await asyncio.start_server(self._accept, HOST, self.port, limit=1 << 20)
             self.port = self._server.sockets[0].getsockname()[1]
             self._started.set()
 
@@ -176,11 +182,16 @@ class StubBroker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         async def end() -> None:
+            # The server's own tasks make transports of accepted sockets. A closed server would leave such a socket open.
+            while accepting := asyncio.all_tasks() - {asyncio.current_task()} - self._serving:
+                await asyncio.wait(accepting)
             self._server.close()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
+            serving = [*self._serving]
+            for task in serving:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*serving, return_exceptions=True)
+            for writer in self._writers:  # of tasks that had not begun
+                writer.transport.abort()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(_START_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
