@@ -52,10 +52,11 @@ def test_forgive_reports_a_client_without_debt(broker, start_weir):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_unknown_group_is_no_group_without_debt(workers, broker, start_weir):
+def test_unknown_group_is_no_group_without_debt(workers, broker, start_weir, connect):
     sharing = {"workers": workers} if workers > 1 else {}
     groups = [{"name": "jobs", "match": [{"client-id": "j-*"}], "producer_byte_rate": 1024}]
     weir = start_weir(broker.bootstrap_servers, quotas={"groups": groups}, wait="/livez", **sharing)
+    wait_until(lambda: connected(weir, connect), "a worker listens")
     unknown = forgive(weir, "--group", "job")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "group: there is no 'job' in quotas.groups: use one of jobs\n" in unknown.stderr
