@@ -20,7 +20,7 @@ from gateway.quotas.meter import Meter, PastUse, carry_over
 ROLLOUT_SECONDS: Final = 300.0
 """The time for which peers may have another limit, after this one has changed."""
 
-LONGEST_TURN_SECONDS: Final = 15.0
+LONGEST_TURN_SECONDS: Final = 20.0
 """The longest wait for a turn, besides the debt. Some clients give up a connection after 30 s."""
 
 _WHOLE: Final = 1.0
