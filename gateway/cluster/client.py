@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -116,21 +116,14 @@ class Connections:
 
     async def ask_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
         """Try the addresses in turn. Raises ClusterError, which names the problem of each."""
-        problems: dict[str, None] = {}
-        for address in dict.fromkeys(addresses):
-            try:
-                return await self._ask_anew(address, request)
-            except CredentialsError:
-                raise
-            except ClusterError as error:
-                problems[str(error)] = None
-        raise ClusterError("; ".join(problems) or "there is no broker to ask")
+        return await _in_turn(self.ask, addresses, request)
+
+    async def read_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
+        """As `ask_any`, for a request that changes nothing. If it fails on an older connection, it goes over a new one."""
+        return await _in_turn(self._ask_anew, addresses, request)
 
     async def _ask_anew(self, address: Address, request: AnyRequest) -> Answer:
-        """As `ask`, over a new connection if the request fails on an older one.
-
-        A broker ends sessions from time to time, and closes the connection at the next request (KIP-368).
-        """
+        # A broker ends sessions from time to time, and closes the connection at the next request (KIP-368).
         older = self._open.get(address)
         is_open = older is not None and older.connected()
         try:
@@ -169,6 +162,20 @@ class Connections:
             broken.close()
             if self._open.get(address) is broken:
                 del self._open[address]
+
+
+async def _in_turn(
+    ask: Callable[[Address, AnyRequest], Awaitable[Answer]], addresses: Iterable[Address], request: AnyRequest
+) -> Answer:
+    problems: dict[str, None] = {}
+    for address in dict.fromkeys(addresses):
+        try:
+            return await ask(address, request)
+        except CredentialsError:
+            raise
+        except ClusterError as error:
+            problems[str(error)] = None
+    raise ClusterError("; ".join(problems) or "there is no broker to ask")
 
 
 def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:

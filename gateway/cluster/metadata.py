@@ -220,7 +220,7 @@ class ClusterMetadata:
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
         addresses = in_any_order(self.brokers, self._bootstrap())
-        found: MetadataAnswer = await self._connections.ask_any(addresses, describe_topics(names))
+        found: MetadataAnswer = await self._connections.read_any(addresses, describe_topics(names))
         self.brokers = _addresses(found) or self.brokers  # an answer without brokers does not mean that there are none
         return found
 

@@ -39,7 +39,7 @@ async def test_closed_connection_raises_a_cluster_error():
     assert not connections._open
 
 
-async def test_request_to_any_broker_fails_on_two_connections(monkeypatch):
+async def test_read_from_any_broker_fails_on_two_connections(monkeypatch):
     """The first of them may be one that a broker has closed, so only the second one shows that the broker is unreachable."""
     opened = []
 
@@ -51,11 +51,20 @@ async def test_request_to_any_broker_fails_on_two_connections(monkeypatch):
     connections = Connections()
     connections._open["127.0.0.1", 9] = ClosedTransport()
     with pytest.raises(ClusterError):
-        await connections.ask_any([("127.0.0.1", 9)], REQUEST)
+        await connections.read_any([("127.0.0.1", 9)], REQUEST)
     assert len(opened) == 1
     with pytest.raises(ClusterError):
-        await connections.ask_any([("127.0.0.1", 9)], REQUEST)
+        await connections.read_any([("127.0.0.1", 9)], REQUEST)
     assert len(opened) == 2
+
+
+async def test_lost_request_is_not_repeated(monkeypatch):
+    """A broker may have executed it before the connection ended."""
+    monkeypatch.setattr("gateway.cluster.client.create_conn", None)
+    connections = Connections()
+    connections._open["127.0.0.1", 9] = ClosedTransport()
+    with pytest.raises(ClusterError, match="unable to perform operation"):
+        await connections.ask_any([("127.0.0.1", 9)], REQUEST)
 
 
 class Breaking:
