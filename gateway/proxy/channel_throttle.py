@@ -131,22 +131,18 @@ class ChannelThrottle:
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if firm and until > self._firm_until:
             self._firm_until = until
-        if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
-            if until <= self.until:
-                return False
-            self.until = until
-            self._mute_is_for(bucket)
-            self._wire.wake_at(until)
-            return True
         if not self.active:
             self._begin(entry)
-        self._mute.fire(MuteEvent.THROTTLE_STARTED)
-        self._mute_is_for(bucket)
-        self._unread_when_answered = -1
+        if self._mute.state is MuteState.MUTED_AND_RESPONSE_PENDING:
+            self._mute.fire(MuteEvent.THROTTLE_STARTED)
+            self._unread_when_answered = -1
+            if self._entry is None:
+                self._mute.fire(MuteEvent.RESPONSE_SENT)
+        elif until <= self.until:
+            return False
         self.until = until
+        self._mute_is_for(bucket)
         self._wire.wake_at(until)
-        if self._entry is None:
-            self._mute.fire(MuteEvent.RESPONSE_SENT)
         return True
 
     def membership(self) -> Membership:
@@ -254,6 +250,7 @@ class ChannelThrottle:
             for bucket in buckets:
                 if bucket is not self._bucket:
                     left = max(left, bucket.throttle_left(now))
+            # The largest so far: a limit that is lowered and raised again does not shorten the mute twice.
             self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
             self._shorten(now + left)
 

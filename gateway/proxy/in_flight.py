@@ -84,18 +84,6 @@ class ChargedFetch(Special):
         self.reserved = ()
 
 
-class ThrottledFetch(Special):
-    """A Fetch over the quota in a fetch session. The broker gets it with minimal limits, so that the session's epoch moves on.
-
-    The client gets no records, but the other partitions of an answer. `buckets` are charged for these.
-    """
-
-    __slots__ = ("buckets",)
-
-    def __init__(self, buckets: tuple[Bucket, ...]) -> None:
-        self.buckets = buckets
-
-
 TakeAnswer = Callable[[bytes, float], None]
 """Gets a whole answer of the broker, its four bytes of length included, and the time (monotonic seconds)."""
 

@@ -146,7 +146,7 @@ class RequestStream:
         left, cost = MAX_TURN_COST, 1
         try:
             while cost and splitter.pos < len(splitter.data):
-                cost = 0 if left <= 0 and self._put_off(now) else self._take_next(now)
+                cost = 0 if left <= 0 and self._defer_to_next_turn(now) else self._take_next(now)
                 left -= cost
         except ProtocolError:
             # The requests before the bad one are charged, and a client with acks=0 takes them for done.
@@ -160,7 +160,7 @@ class RequestStream:
             self._produce.settle(now, held=bool(splitter.held))
             self._pause_where_due()
 
-    def _put_off(self, now: float) -> bool:
+    def _defer_to_next_turn(self, now: float) -> bool:
         """Hold the next request until the event loop's next turn. False if the connection holds it anyway."""
         if self._must_hold:
             return False

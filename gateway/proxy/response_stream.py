@@ -13,7 +13,7 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import LATENCY_BUCKETS
 from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler
-from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, ThrottledFetch
+from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest
 from gateway.proxy.response_bodies import (
     NO_REWRITE,
     PLAIN,
@@ -52,7 +52,7 @@ class ResponseStream:
 
     __slots__ = (
         "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
-        "_in_flight", "_latency", "_latency_seconds", "_own_due", "_throttle", "_wait_moves", "_wait_seconds", "_waits",
+        "_in_flight", "_latency", "_latency_seconds", "_throttle", "_wait_moves", "_wait_seconds", "_waits",
         "current", "held", "own_bytes", "raw_due", "resumable", "write",
     )  # fmt: skip
 
@@ -76,7 +76,6 @@ class ResponseStream:
         self._body: Body | None = None  # changes that response; None: it is passed on
         self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
         self.own_bytes = 0  # of Weir's own answers that wait for their turn
-        self._own_due = 0  # how many those are
         # The last Produce response, if it was for one partition and had no optional field. Another one with the same head and
         # length, and no error, has none either.
         self._clean_key = -1
@@ -92,7 +91,7 @@ class ResponseStream:
         """
         framing = self._framing
         pos = framing.skip
-        if self._throttle.active or self._body is not None or framing.head or self._own_due:
+        if self._throttle.active or self._body is not None or framing.head or self.own_bytes:
             self._feed_any(chunk, now)
             return
         end = len(chunk)
@@ -173,7 +172,7 @@ class ResponseStream:
                 if pos > end:
                     self.current = entry
                     framing.skip = pos - end
-                elif self._throttle.active or self._own_due:
+                elif self._throttle.active or self.own_bytes:
                     start = self._answered(pieces, chunk, start, pos, entry, now)
         except (ProtocolError, EndConnection):
             self._write(pieces, chunk, start, pos)  # the client gets the good answers before this one
@@ -211,7 +210,6 @@ class ResponseStream:
 
     def own_answer(self, size: int, now: float) -> None:
         """Count an answer of Weir's own, the last one in flight, and write it if its turn has come."""
-        self._own_due += 1
         self.own_bytes += size
         if self.current is None:
             self._write(self._own_answers(now), b"", 0, 0)
@@ -246,14 +244,14 @@ class ResponseStream:
                 pieces, chunk, start, pos, after, now,
                 lambda frame, then: self._patched(handler.response(translated(entry, frame, translate), then), entry, then),
             )  # fmt: skip
-        if isinstance(special, ChargedFetch | ThrottledFetch):
+        if isinstance(special, ChargedFetch):
             frame = self._fetch.charge(special, chunk, pos, after, entry, now)
             if self._fetch.answer_awaited:
                 self._fetch.answer_awaited = False
                 self.resumable = True
             if frame is not None:
                 return self._replace(pieces, chunk, start, pos, after, frame, entry, now)
-            if isinstance(special, ChargedFetch) and self._fetch.follows_lag(api_key):
+            if not special.muted and self._fetch.follows_lag(api_key):
                 start = self._pass_on(pieces, chunk, start, pos, after, entry, now)
                 self._body = lag_noted(self._body, version, self._fetch.note_lag, special, chunk, pos, after, now)
                 return start
@@ -383,7 +381,6 @@ class ResponseStream:
             if not isinstance(special, OwnAnswer):
                 break
             self.own_bytes -= len(special.frame)
-            self._own_due -= 1
             self._in_flight.popleft()
             own.append(self._patched(special.frame, entry, now))
             if self._throttle.answered(entry):

@@ -21,7 +21,7 @@ IN_FLIGHT: Final = 2
 CLIENT_UNREAD: Final = 4
 """The client does not read its responses."""
 HANDLER: Final = 8
-"""The handler of the next request has not decided yet."""
+"""`Connection.ready` has to be called: the next request's handler has not decided, or waits for the event loop's next turn."""
 
 _ANY: Final = MUTED | IN_FLIGHT | CLIENT_UNREAD | HANDLER
 

@@ -280,12 +280,8 @@ class QuotaEngine:
                     if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
                         self._drop(name, bucket)
                         bucket.forget(self._successor)
-                    elif not bucket.labelled:
-                        if (bucket.connections or bucket.resolution.configured) and slots.grant(bucket, now):
-                            bucket.add_to(self._gone[name])
-                            bucket.shown_before = bucket.tally()
-                        else:
-                            rest.add(bucket, now)
+                    elif not bucket.labelled and not slots.promote(bucket, self._gone[name], now):
+                        rest.add(bucket, now)
                 yield
             if by_broker == self.settings.by_broker:  # otherwise dropped buckets would count twice: in `rest` and in `_gone`
                 self._rests[name] = rest.row(KINDS[name], self._gone[name])

@@ -49,6 +49,14 @@ class LabelSlots:
         bucket.labelled = True
         return True
 
+    def promote(self, bucket: Bucket, gone: Tally, now: float) -> bool:
+        """As `grant`, for a bucket that was shown among the others: its counts so far move to `gone`, which stays there."""
+        if not (bucket.connections or bucket.resolution.configured) or not self.grant(bucket, now):
+            return False
+        bucket.add_to(gone)
+        bucket.shown_before = bucket.tally()
+        return True
+
     def take(self, bucket: Bucket) -> None:
         """Take the bucket's slot. Its counters so far stay under its name; later growth counts for the unnamed buckets."""
         del self.buckets[bucket]

@@ -60,7 +60,6 @@ class Notify(Feature[NotifyConfig | None]):
         self._tasks: BackgroundTasks | None = None
         self._watching: BackgroundTask | None = None
         self._sending: dict[Webhook, BackgroundTask] = {}
-        self._timeout = 0.0
 
     def start(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
@@ -104,8 +103,8 @@ class Notify(Feature[NotifyConfig | None]):
         if tasks is None:
             return
         timeout = 0.0 if section is None else section.timeout_seconds
-        unchanged = {webhook.target: webhook for webhook in before} if timeout == self._timeout else {}
-        self._timeout, self._sending = timeout, {}
+        unchanged = {webhook.target: webhook for webhook in before if webhook.timeout.total == timeout}
+        self._sending = {}
         for target in () if section is None else section.targets:
             webhook = unchanged.get(target)
             if webhook is None:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from gateway.features.notify.rules import NEAR, THROTTLED, Notice
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.snapshot import UsageRow
 
 VERSION: Final = 1
 _SHOWN_ADDRESSES: Final = 5
@@ -73,9 +74,7 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
     """The event as text, also for the log."""
     row = notice.row
     kind = KINDS[row.kind]
-    names = [part for part in (row.user and f"user {row.user}", row.client_id and f"client-id {row.client_id}",
-                               row.ip and f"ip {row.ip}", row.group and f"group {row.group}") if part]  # fmt: skip
-    entity = escape(", ".join(name[:_LONGEST_NAME] for name in names))
+    entity = escape(", ".join(f"{key} {name}"[:_LONGEST_NAME] for key, name in _names(row).items()))
     limit = "no limit" if row.limit is None else kind.text(row.limit)
     place = (f" at broker {row.broker}" if row.broker else "") + (f" ({context.set_in})" if context.set_in else "")
     quota = escape(f"{kind.config_key} {limit} of {row.level}{place}")
@@ -84,9 +83,11 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
         return f"{entity} uses {row.used_ratio:.0%} of {own}. Throttling begins at 100%."
     if notice.event == THROTTLED:
         addresses = f" Addresses: {escape(', '.join(row.addresses[-_SHOWN_ADDRESSES:]))}." if row.addresses else ""
-        verb = "is throttled by" if context.enforce else f"is over, and not throttled by, the unenforced {whole}"
-        by = quota if not context.shares else own if context.enforce else f"of {quota}"
-        return f"{entity} {verb} {by}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the {whole}.{addresses}"
+        if context.enforce:
+            state = f"is throttled by {own if context.shares else quota}"
+        else:
+            state = f"is over, and not throttled by, the unenforced {whole} {'of ' if context.shares else ''}{quota}"
+        return f"{entity} {state}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the {whole}.{addresses}"
     throttled = f"{notice.throttled_requests:,} requests were throttled" if THROTTLED in notice.reported else "no throttle"
     return (
         f"{entity} has been below {own} for {notice.quiet_seconds:,.0f} s. In the"
@@ -101,7 +102,10 @@ def _escaped(text: str) -> str:
 def _page(notice: Notice, context: NoticeContext) -> str | None:
     if context.page_url is None:
         return None
-    row = notice.row
+    return f"{context.page_url.rstrip('/')}/entities?{urlencode(_names(notice.row))}"
+
+
+def _names(row: UsageRow) -> dict[str, str]:
+    """The parts of the entity that have a name."""
     parts = (("user", row.user), ("client-id", row.client_id), ("ip", row.ip), ("group", row.group))
-    names = {key: name for key, name in parts if name}
-    return f"{context.page_url.rstrip('/')}/entities?{urlencode(names)}"
+    return {key: name for key, name in parts if name}

@@ -50,7 +50,7 @@ class Webhook:
         self.target = target
         self.results: Counter[str] = Counter(sent=0, failed=0, dropped=0)
         self._directory = directory
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self.timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._first_pause = first_pause_seconds
         self._max_waiting = max_waiting
         self._waiting: deque[Mapping[str, Any]] = deque()
@@ -78,7 +78,7 @@ class Webhook:
     async def run(self) -> None:
         """Send until `finish`, or until cancelled."""
         # Without cookies and environment proxies: only the configured address gets the request.
-        async with aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        async with aiohttp.ClientSession(timeout=self.timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while True:
                 await self._offered.wait()
                 while self._waiting:

@@ -153,20 +153,10 @@ class QuotaAdmin:
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             task.before = quotas
-            if task.rules is None:
-                wanted = alteration(task.request.entries, self._addresses.__contains__, self._groups())
-            else:
-                wanted = task.rules.alteration(task.request)
+            wanted, after = self._judge(task, quotas)
             found.append((task, wanted))
-            after = altered(quotas, wanted.changes)
-            try:
-                check_room(quotas, after)
-                if task.rules is not None:
-                    task.rules.check(quotas, after)
-                if not task.request.validate_only:
-                    quotas = after
-            except QuotaApiError as error:
-                wanted.fail_changes(error.code, error.message)
+            if not task.request.validate_only:
+                quotas = after
         changing = [each for each in found if each[1].changes and not each[0].request.validate_only]
         if unread is None:
             unread = await self._confirm(changing, quotas)
@@ -186,6 +176,22 @@ class QuotaAdmin:
         for task, wanted in found:
             task.alteration = wanted
             task.done()
+
+    def _judge(self, task: AlterTask, quotas: DynamicQuotas) -> tuple[Alteration, DynamicQuotas]:
+        """The task's valid changes and its errors, and the quotas after it: `quotas` if the rules refuse them."""
+        if task.rules is None:
+            wanted = alteration(task.request.entries, self._addresses.__contains__, self._groups())
+        else:
+            wanted = task.rules.alteration(task.request)
+        after = altered(quotas, wanted.changes)
+        try:
+            check_room(quotas, after)
+            if task.rules is not None:
+                task.rules.check(quotas, after)
+        except QuotaApiError as error:
+            wanted.fail_changes(error.code, error.message)
+            return wanted, quotas
+        return wanted, after
 
     async def _confirm(self, changing: list[tuple[AlterTask, Alteration]], after: DynamicQuotas) -> NotSavedError | None:
         """Let the store keep the quotas that already have the value that was asked for."""

@@ -156,8 +156,12 @@ class QuotaTopic:
             self._to_put_back = self._knows_more()
         elif self._knows_earlier_topic() and not self._table.concluded:
             self._to_put_back = True  # a gateway was killed before it could put back more than one change
-        if self._waits_for_peers():
-            return
+        if not self._knows_more() and clock.monotonic() < self._puts_back_from:
+            # A gateway with newer quotas may still fill the new topic.
+            if self._table.filled:
+                self._to_put_back = False
+            if self._to_put_back or (not self._table.settled and self._known):
+                return
         if not self._table.settled and self._known:
             await self._migrate()
         if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
@@ -169,15 +173,6 @@ class QuotaTopic:
         self._whole.set()
         if self._dirty:
             self._take_over()
-
-    def _waits_for_peers(self) -> bool:
-        """True while a gateway with newer quotas may still fill a new topic."""
-        early = clock.monotonic() < self._puts_back_from
-        if self._knows_more():
-            return False
-        if early and self._table.filled:
-            self._to_put_back = False
-        return early and (self._to_put_back or (not self._table.settled and bool(self._known)))
 
     def _knows_earlier_topic(self) -> bool:
         """True if the known quotas are those of a topic that was deleted."""

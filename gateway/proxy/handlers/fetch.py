@@ -6,7 +6,7 @@ from typing import Final
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import DEFER, FORWARD, Answer, Replace, Request, Verdict
 from gateway.proxy.identity import Client, is_enforced, is_limited
-from gateway.proxy.in_flight import ChargedFetch, Entry, ThrottledFetch
+from gateway.proxy.in_flight import ChargedFetch, Entry
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.kinds.fetch import KIND
 from gateway.quotas.line import Consumer
@@ -69,7 +69,8 @@ class FetchHandler:
                 return DEFER
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
-            request.entry.special = ThrottledFetch(buckets)
+            request.entry.special = ChargedFetch(muted=True, in_session=True)
+            request.entry.buckets = buckets
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
@@ -84,18 +85,16 @@ class FetchHandler:
             self._requested += charged.requested
         return _within(allowance, request, head)
 
-    def charge(
-        self, special: ChargedFetch | ThrottledFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float
-    ) -> bytes | None:
+    def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bytes | None:
         """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). Returns the frame that replaces it.
 
         None: the client gets the broker's answer. Raises Incomplete, before any effect, if its head has not arrived.
         """
         if after > len(chunk):
             _require_head(chunk, pos, len(chunk), entry)
-        if isinstance(special, ThrottledFetch):
-            return self._charge_throttled(special.buckets, chunk, pos, after, entry, now)
         api_key, version = entry.api_key, entry.version
+        if special.muted and api_key == _FETCH:
+            return self._charge_throttled(chunk, pos, after, entry, now)
         if api_key != _FETCH:
             self._keep_locks(fetch.acquisition_lock_ms(chunk, pos, min(after, len(chunk)), version), special, now)
         special.size = size = _size(pos, after, entry)
@@ -125,7 +124,7 @@ class FetchHandler:
             return None
         for bucket in buckets:
             bucket.record(-size, now)
-        return self._without_records(buckets, chunk, pos, after, entry, now, in_session=special.in_session)
+        return self._without_records(chunk, pos, after, entry, now, in_session=special.in_session)
 
     def follows_lag(self, api_key: int) -> bool:
         """True for the answer to a Fetch if the client's lag decides about its group."""
@@ -163,19 +162,15 @@ class FetchHandler:
         if lock_ms > 0:
             self._throttle.keep_locks(lock_ms / 1000.0, now, acquired=not special.muted)
 
-    def _charge_throttled(
-        self, buckets: tuple[Bucket, ...], chunk: bytes, pos: int, after: int, entry: Entry, now: float
-    ) -> bytes | None:
+    def _charge_throttled(self, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bytes | None:
         _require_session_id(chunk, pos, min(after, len(chunk)), entry)
         if _may_have_records(chunk, pos, after, entry.version):
-            return self._without_records(buckets, chunk, pos, after, entry, now, in_session=True)
-        for bucket in buckets:
+            return self._without_records(chunk, pos, after, entry, now, in_session=True)
+        for bucket in entry.buckets:
             bucket.record(_size(pos, after, entry), now)
         return None
 
-    def _without_records(
-        self, buckets: tuple[Bucket, ...], chunk: bytes, pos: int, after: int, entry: Entry, now: float, *, in_session: bool
-    ) -> bytes:
+    def _without_records(self, chunk: bytes, pos: int, after: int, entry: Entry, now: float, *, in_session: bool) -> bytes:
         """The answer that replaces one with records. If that is whole, it keeps the other partitions, and they are charged.
 
         A broker sends an idle partition's high watermark or error within a session only once. Clients take only a full answer,
@@ -184,7 +179,7 @@ class FetchHandler:
         idle = fetch.idle_partitions(chunk[pos:after], entry.version) if in_session and after <= len(chunk) else b""
         if not idle:
             return self._emptied(chunk, pos, min(after, len(chunk)), entry, now)
-        for bucket in buckets:
+        for bucket in entry.buckets:
             bucket.record(_size(0, len(idle), entry), now)
         return idle
 
