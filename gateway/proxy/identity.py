@@ -94,7 +94,7 @@ class Client:
         """Look all buckets up again if the client shares one for want of room, and there is room now. False if not."""
         for path in self._buckets.values():
             for bucket in path:
-                if bucket.resolution.tags.overflow and not self._engine.is_full(bucket.kind.name, renamed=self._renamed):
+                if bucket.resolution.tags.overflow and self._engine.has_room(bucket, renamed=self._renamed):
                     self._look_up_again(now)
                     return True
         return False

@@ -54,7 +54,7 @@ class QuotaEngine:
         self._on_forgotten = on_forgotten
         self.meters = NewMeters(settings, shared=shared)
         self.generation = 0
-        self.overflowed = 0
+        self._overflowed = 0
         self.max_buckets = max_buckets
         self._policies = policies_of(settings, now)
         self.group_buckets = GroupBuckets(shared=shared)
@@ -97,7 +97,7 @@ class QuotaEngine:
 
         `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
         nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client. `behind` is
-        as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `is_full`.
+        as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `_is_full`.
         """
         key = KINDS[kind].config_key
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
@@ -166,19 +166,24 @@ class QuotaEngine:
                 bucket = self._create(KINDS[kind], resolution, now)
         return bucket if bucket is not None and bucket.meter is not None else None
 
-    def is_full(self, kind: str, *, renamed: bool) -> bool:
-        """True if a new client gets no bucket of its own. The further client-ids of a connection may take half of the places.
+    @property
+    def overflowed(self) -> int:
+        return self._overflowed
 
-        Otherwise one connection with ever new client-ids could take the places of all other clients.
-        """
+    def has_room(self, shared: Bucket, *, renamed: bool) -> bool:
+        """True if a client of that shared bucket would now get one of its own. `renamed` is as for `acquire_path`."""
+        return not self._is_full(shared.kind.name, renamed=renamed)
+
+    def _is_full(self, kind: str, *, renamed: bool) -> bool:
+        # Half of the places are for first client-ids: a connection with ever new ones could take all places.
         return len(self._buckets[kind]) >= ((self.max_buckets + 1) // 2 if renamed else self.max_buckets)
 
     def _acquire(self, kind: str, resolution: Resolution, used: float, now: float, *, renamed: bool = False) -> Bucket:
         buckets = self._buckets[kind]
         bucket = buckets.get(resolution.tags)
         # The config bounds the number of groups, and a group without its own bucket could not be shared.
-        if bucket is None and self.is_full(kind, renamed=renamed) and resolution.tags.group is None:
-            self.overflowed += 1
+        if bucket is None and self._is_full(kind, renamed=renamed) and resolution.tags.group is None:
+            self._overflowed += 1
             resolution = replace(resolution, tags=overflow_tags(resolution.entity, resolution.tags.broker))
             bucket = buckets.get(resolution.tags)
         if bucket is None:

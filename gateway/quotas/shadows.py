@@ -242,6 +242,15 @@ class EngineWithShadows(QuotaEngine):
         )  # fmt: skip
         return path + shadows
 
+    def has_room(self, shared: Bucket, *, renamed: bool) -> bool:
+        if isinstance(shared, ShadowBucket):
+            return self.shadows.has_room(shared, renamed=renamed)
+        return super().has_room(shared, renamed=renamed)
+
+    @property
+    def overflowed(self) -> int:
+        return self._overflowed + self.shadows.overflowed
+
     def prepare(self, settings: QuotaSettings) -> tuple[TableChange, ...]:
         return (*super().prepare(settings), *self.shadows.prepare(settings))
 

@@ -83,7 +83,7 @@ AREAS = (
         (*_SESSIONS, f"{_PROXY}authentication", f"{_PROXY}handlers"),
         {
             "gateway/proxy/states.py": tuple(f"{_PROXY}test_{name}.py" for name in ("mute_states",)),
-            "gateway/proxy/channel_throttle.py": (f"{_PROXY}test_mutes.py",),
+            "gateway/proxy/channel_throttle.py": (f"{_PROXY}test_channel_throttle.py",),
         },
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@ import pytest
 from gateway.proxy.identity import ANONYMOUS, Client
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.shadows import EngineWithShadows
 from tests.gateway.proxy.transcript import START, limits
 
 
@@ -165,6 +166,35 @@ def test_client_takes_the_use_of_the_shared_bucket_along():
     leave(engine, b, START + 2.0)
     assert late.find_room(START + 2.0)
     assert late.bucket("produce", START + 2.0).meter.tokens(START + 2.0) == 0.0
+
+
+def with_shadow_limits(places, *users):
+    """An engine for so many buckets of a kind, whose users have only shadow limits, and a connection of each user."""
+    quota = EntityQuota(ClientQuotaEntity(DEFAULT), shadow={"producer_byte_rate": 1_000.0})
+    engine = EngineWithShadows(QuotaSettings((quota,)), START, max_buckets=places)
+    clients = [Client(engine) for _ in users]
+    for client, user in zip(clients, users, strict=True):
+        client.identify(user, START)
+        client.buckets("produce", START)
+    return engine, clients
+
+
+def shares_shadow(client):
+    return client.buckets("produce", START)[-1].resolution.tags.overflow
+
+
+def test_client_leaves_a_shared_shadow_limit_once_there_is_room():
+    engine, (a, b, late) = with_shadow_limits(2, "a", "b", "late")
+    assert (shares_shadow(late), engine.overflowed) == (True, 1)
+    leave(engine, a, START + 1.0)
+    leave(engine, b, START + 2.0)
+    assert late.find_room(START + 2.0)
+    assert not shares_shadow(late)
+
+
+def test_room_for_real_limits_is_no_room_for_shadow_limits():
+    _, (_, _, late) = with_shadow_limits(2, "a", "b", "late")
+    assert not late.find_room(START + 1.0)
 
 
 def test_further_client_ids_of_a_connection_take_half_the_places():
