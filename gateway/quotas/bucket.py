@@ -81,7 +81,8 @@ class Bucket:
     def charge(self, amount: int, now: float) -> QuotaVerdict:
         """Measure `amount`. A debt that rounds to 0 ms throttles nobody; the meter keeps the debt.
 
-        A bucket whose quotas are not enforced counts each delay as if the client had waited, and forgives the debt.
+        A bucket whose quotas are not enforced counts each delay as if the client had waited, and forgives the debt. Of a debt
+        by several gateways, each counts its part.
         """
         meter = self.meter
         if meter is None:
@@ -283,6 +284,8 @@ class Bucket:
         meter = as_shared(self.meter)
         if meter is not None:
             meter.charge_others(amount, now, no_debt=no_debt)
+            if not self.policy.enforce and self.used_lately() == 0:
+                meter.forgive(now)  # the peers count the whole debt: this gateway has no part in it
 
     def rate(self, now: float) -> float:
         """The use per second through this gateway, over the quota window: the meter's rate if it has one."""
@@ -292,15 +295,17 @@ class Bucket:
             observed = meter.rate(now)
             if observed is not None:
                 return observed
-        return self._per_second(self.used_lately(), now)
+        return self.policy.per_second(self.used_lately(), now)
 
     def rate_of_all(self, now: float) -> float:
         """The use per second over the quota window, by all gateways that share the quota."""
         observed = self.meter.rate(now) if self.policy.enforce and self.meter is not None else None
         if observed is not None:
             return observed
-        others = 0 if self.others_marks is None else max(0, self.others_total - self.others_marks[self.policy.oldest])
-        return self._per_second(self.used_lately() + others, now)
+        return self.policy.per_second(self.used_lately() + self._used_by_others(), now)
+
+    def _used_by_others(self) -> int:
+        return 0 if self.others_marks is None else max(0, self.others_total - self.others_marks[self.policy.oldest])
 
     def used_ratio(self, now: float) -> float:
         """The fraction of the quota, or of a group's present share, that all gateways have used; 0.0 without a quota.
@@ -317,10 +322,6 @@ class Bucket:
         went_over = now - self.over_at <= self.policy.span and not self.policy.enforce
         return max(used, rate if went_over else min(rate, MOST_WITHIN_QUOTA))
 
-    def _per_second(self, amount: int, now: float) -> float:
-        policy = self.policy
-        return amount / max(now - policy.times[policy.oldest], policy.span)
-
     @property
     def counted(self) -> int:
         """The total as a counter that never falls: after a refund it stays the same until the total exceeds it."""
@@ -333,17 +334,6 @@ class Bucket:
         whole.unenforced = self.unenforced_total
         whole.throttle_seconds, whole.early_seconds = self.throttle_seconds_total, self.early_seconds_total
         return whole
-
-    def add_to(self, tally: Tally) -> None:
-        """Add the growth of the counters since `labelled` changed."""
-        before = self.shown_before
-        tally.amount += self.counted - before.amount
-        tally.throttled += self.throttled_total - before.throttled
-        tally.unenforced += self.unenforced_total - before.unenforced
-        tally.throttle_seconds += self.throttle_seconds_total - before.throttle_seconds
-        tally.early += self.early_total - before.early
-        tally.early_seconds += self.early_seconds_total - before.early_seconds
-        tally.early_seconds_max = max(tally.early_seconds_max, self.early_seconds_max)
 
     def row(self, now: float) -> UsageRow:
         limit, before = self.resolution.limit, self.shown_before
@@ -386,6 +376,11 @@ class Bucket:
         self.successor = successor
 
     def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
+        enforced = self.policy.enforce
+        if not enforced and (others := self._used_by_others()) > 0:
+            # Each gateway sees the debt of all gateways. Counted in proportion to their use, a debt counts once.
+            own = self.used_lately()
+            delay *= own / (own + others)
         if delay < LEAST_DELAY:
             return 0.0, False
         self.episode.throttled(delay, now)
@@ -393,7 +388,7 @@ class Bucket:
         self.throttled_total += 1
         self.throttle_seconds_total += delay
         self.totals.note(delay)
-        if self.policy.enforce:
+        if enforced:
             return delay, True
         self.unenforced_total += 1
         meter.forgive(now)

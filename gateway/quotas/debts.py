@@ -1,4 +1,4 @@
-"""`POST /api/quotas/forgive`: its filter, and the clearing of the debts that match."""
+"""The clearing of debts: of those that the filter of `POST /api/quotas/forgive` covers, or of all."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -107,3 +107,9 @@ def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tu
             tags = bucket.resolution.tags
             cleared.append(ClearedDebt(bucket.kind.name, *tags.shown, seconds, tags.group or "", tags.broker_text))
     return covered, sorted(cleared, key=lambda debt: (-debt.seconds, debt.kind, debt.user, debt.client_id))
+
+
+def forgive_all(buckets: Iterable[Bucket], now: float) -> None:
+    for bucket in buckets:
+        if bucket.meter is not None:
+            bucket.meter.forgive(now)

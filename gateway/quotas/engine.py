@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.debts import forgive_all
 from gateway.quotas.entity import BOOTSTRAP, Resolution, Tags
 from gateway.quotas.group_buckets import GroupBuckets
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, shown_rows
+from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, add_growth, shown_rows
 from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
@@ -237,6 +238,8 @@ class QuotaEngine:
             if regroup or not same:
                 for bucket in self.group_buckets.in_order(name, self._buckets[name]):
                     self._regroup(kind, bucket, metering, now)
+        if settings.enforce and not before.enforce:
+            forgive_all(self.buckets(), now)  # nobody has waited for these debts
         self.recall()
 
     def _drop_misplaced(self) -> None:
@@ -271,8 +274,7 @@ class QuotaEngine:
             if not buckets and name not in self._rests:
                 continue
             marking = self._policies[name].marking
-            crowded = len(buckets) > self.max_buckets // 2
-            idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
+            idle_seconds = self.settings.window.seconds if len(buckets) > self.max_buckets // 2 else BUCKET_IDLE_SECONDS
             slots = self._labelled[name]
             rest = UnnamedBuckets()
             by_broker = self.settings.by_broker
@@ -302,8 +304,7 @@ class QuotaEngine:
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
             slots, gone = self._labelled[name], self._gone[name]
-            of_kind = yield from shown_rows(KINDS[name], buckets.values(), slots, self._rests.get(name), gone, now)
-            rows += of_kind
+            rows += yield from shown_rows(KINDS[name], buckets.values(), slots, self._rests.get(name), gone, now)
         return rows
 
     def active_rows(self, now: float, seconds: float) -> Steps[list[UsageRow]]:
@@ -348,7 +349,7 @@ class QuotaEngine:
         if bucket.labelled:
             self._labelled[kind].take(bucket)
         else:
-            bucket.add_to(self._gone[kind])
+            add_growth(self._gone[kind], bucket)
 
     def _successor(self, forgotten: Bucket, now: float) -> Bucket:
         """The bucket that a client of a forgotten bucket gets now."""
@@ -377,18 +378,17 @@ class QuotaEngine:
     def _regroup(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         """As `_reconfigure`, for the bucket of a group."""
         tags = bucket.resolution.tags
-        shares = tags.group is not None and self.group_buckets.shares(kind.name, tags.group)
-        if shares and isinstance(bucket.meter, GroupMeter):
-            bucket.resolution = self._again(kind, bucket.resolution)
+        if tags.group is None or not self.group_buckets.shares(kind.name, tags.group):
+            self._reconfigure(kind, bucket, before, now)
+            return
+        bucket.resolution = self._again(kind, bucket.resolution)
+        if isinstance(bucket.meter, GroupMeter):
             self.group_buckets.regroup(bucket, self._parent(kind, tags, now))
-        elif shares:
-            bucket.resolution = self._again(kind, bucket.resolution)
+        else:
             old, bucket.meter = bucket.meter, self._meter(kind, bucket.resolution, now)
             if old is not None and isinstance(bucket.meter, GroupMeter):
                 bucket.meter.take_over(old, bucket.used_lately(), now)
             self.group_buckets.add(bucket)
-        else:
-            self._reconfigure(kind, bucket, before, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)

@@ -53,7 +53,7 @@ class LabelSlots:
         """As `grant`, for a bucket that was shown among the others: its counts so far move to `gone`, which stays there."""
         if not (bucket.connections or bucket.resolution.configured) or not self.grant(bucket, now):
             return False
-        bucket.add_to(gone)
+        add_growth(gone, bucket)
         bucket.shown_before = bucket.tally()
         return True
 
@@ -85,6 +85,18 @@ class LabelSlots:
         return True
 
 
+def add_growth(tally: Tally, bucket: Bucket) -> None:
+    """Add the growth of a bucket's counters since `labelled` changed."""
+    before = bucket.shown_before
+    tally.amount += bucket.counted - before.amount
+    tally.throttled += bucket.throttled_total - before.throttled
+    tally.unenforced += bucket.unenforced_total - before.unenforced
+    tally.throttle_seconds += bucket.throttle_seconds_total - before.throttle_seconds
+    tally.early += bucket.early_total - before.early
+    tally.early_seconds += bucket.early_seconds_total - before.early_seconds
+    tally.early_seconds_max = max(tally.early_seconds_max, bucket.early_seconds_max)
+
+
 class UnnamedBuckets:
     """The sum of the buckets without a slot."""
 
@@ -96,7 +108,7 @@ class UnnamedBuckets:
         self.connections = 0
 
     def add(self, bucket: Bucket, now: float) -> None:
-        bucket.add_to(self.tally)
+        add_growth(self.tally, bucket)
         self.rate += bucket.rate(now)
         self.connections += bucket.connections
 

@@ -49,6 +49,10 @@ class Policy:
             self.times[self.newest] = now
         return self.marking
 
+    def per_second(self, amount: int, now: float) -> float:
+        """The rate of an amount that was used since the oldest moment."""
+        return amount / max(now - self.times[self.oldest], self.span)
+
     def follow(self, before: "Policy", now: float) -> list[int]:
         """Take over the moments of another policy that lie in this window. Returns the place that each had there."""
         oldest = before.oldest

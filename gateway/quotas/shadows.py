@@ -92,13 +92,9 @@ class ShadowBucket(Bucket):
         return None
 
     def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
-        """Each gateway sees the debt of all gateways. Counted in proportion to their use, a debt counts once."""
-        others = 0 if self.others_marks is None else self.others_total - self.others_marks[self.policy.oldest]
-        if others > 0:
-            own = self.used_lately()
-            delay *= own / (own + others)
+        delay, enforced = super()._verdict(meter, delay, now)
         self.longest = max(self.longest, delay)
-        return super()._verdict(meter, delay, now)
+        return delay, enforced
 
 
 def _measured_alone(settings: QuotaSettings) -> QuotaSettings:

@@ -206,6 +206,7 @@ class ConnectionQuotas:
         self._shadows = shadows
         self._limits = limits
         self._metering = engine.settings.metering_of(CONNECTIONS)
+        self._enforced = engine.settings.enforce
         self.gateway = ListenerQuota(self._metering.window)
         self.listeners: dict[str, ListenerQuota] = {}
         self._per_ip: dict[str, int] = {}
@@ -229,13 +230,14 @@ class ConnectionQuotas:
         self._on_release.append(callback)
 
     def apply(self, limits: ConnectionLimits, now: float) -> None:
-        """Change the limits, and follow the engine's algorithm and window. Open connections stay open."""
+        """Change the limits, and follow the engine's settings. Open connections stay open."""
         before, self._metering = self._metering, self._engine.settings.metering_of(CONNECTIONS)
         self._limits = limits
         self._set(self.gateway, limits.gateway, before, now)
         for name, its_limits in limits.listeners.items():
             quota = self.listeners.setdefault(name, ListenerQuota(self._metering.window))
             self._set(quota, its_limits, before, now)
+        self._set_enforced(self._engine.settings.enforce, now)
         for callback in self._on_release:
             callback()
 
@@ -360,6 +362,13 @@ class ConnectionQuotas:
         """The account of the listener with this name; None if it has no rate here."""
         quota = self.gateway if kind == GATEWAY else self.listeners.get(name) if isinstance(name, str) else None
         return quota if quota is not None and quota.meter is not None else None
+
+    def _set_enforced(self, enforced: bool, now: float) -> None:
+        if enforced and not self._enforced:
+            for quota in (self.gateway, *self.listeners.values()):
+                if quota.meter is not None:
+                    quota.meter.forgive(now)  # no listener has waited for the debts until now
+        self._enforced = enforced
 
     def _set(self, quota: ListenerQuota, limits: AcceptLimits, before: Metering, now: float) -> None:
         quota.limits = limits

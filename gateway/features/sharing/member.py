@@ -91,7 +91,7 @@ class Member:
         self._sequence = 0
         self._settled = float("-inf")
         self._swept = now
-        self._settled_for = (1, False)
+        self._settled_for = (1, False, True)
         self._own_message_at = float("-inf")
         self._peers = KnownPeers()
         self._own = OwnUses()
@@ -102,7 +102,7 @@ class Member:
         """The settings take effect with the next step."""
         self._interval = interval
         self._fair_share = fair_share
-        self._settled_for = (0, False)  # settle every account once
+        self._settled_for = (0, False, True)  # settle every account once
 
     @property
     def interval(self) -> float:
@@ -267,10 +267,11 @@ class Member:
         quiet, then = self.quiet, self._as_of(now)
         stalled = then < now
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
-        alone = not reachable and not self._fair_share
+        enforced = self._engine.settings.enforce  # otherwise nobody waits, and no use is presumed
+        alone = not enforced or (not reachable and not self._fair_share)
         self._engine.meters.share = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
-        changed = (members, reachable) != self._settled_for
-        self._settled_for = (members, reachable)
+        changed = (members, reachable, enforced) != self._settled_for
+        self._settled_for = (members, reachable, enforced)
         everyone = chain.from_iterable(each.accounts() for each in self._shared)
         for number, (entity, account) in enumerate(everyone if changed else (yield from self._busy(now)), 1):
             if number % PIECE == 0:
@@ -280,7 +281,9 @@ class Member:
             meter = account.shared_meter()
             if meter is None:
                 continue
-            if reachable:
+            if not enforced:
+                meter.settle(1.0, 0.0, now)
+            elif reachable:
                 share = self._share(entity, now, then, quiet, newest=meter.exact)
                 meter.settle(share, horizon, now, used=entity in self._peers.active, hold=hold or stalled)
             elif self._fair_share:

@@ -13,7 +13,6 @@ from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.rate import WindowMeter
 from gateway.quotas.shared_meter import SharedMeter
-from gateway.quotas.snapshot import Tally
 from gateway.quotas.token_bucket import TokenBucket
 
 START = 1_000.0
@@ -78,6 +77,26 @@ def test_unenforced_bucket_keeps_no_debt():
     row = b.row(START)
     assert (row.throttled_total, row.unenforced_total, row.throttle_left, row.tokens) == (2, 2, 0.0, 0.0)
     assert b.throttle_left(START) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "counted"),
+    [(12_000, 0, 2.0), (6_000, 6_000, 1.0), (3_000, 9_000, 0.5), (12, 14_988, 0.004)],
+)
+def test_unenforced_bucket_counts_its_part_of_a_debt(own, others, counted):
+    b = bucket(meter=SharedMeter(token_bucket(), LIMIT), enforce=False)
+    b.charge(1, START)
+    b.charge_others(others, START, no_debt=False)
+    assert b.charge(own - 1, START) == (pytest.approx(counted), False)
+    assert (b.throttle_seconds_total, b.totals.seconds) == (pytest.approx(counted), pytest.approx(counted))
+    assert b.meter.delay(START) == 0.0
+
+
+@pytest.mark.parametrize(("enforce", "debt"), [(False, 0.0), (True, 90.0)])
+def test_unenforced_debt_of_peers_alone_is_forgiven(enforce, debt):
+    b = bucket(meter=SharedMeter(token_bucket(), LIMIT), enforce=enforce)
+    b.charge_others(100_000, START, no_debt=False)
+    assert b.meter.delay(START) == debt
 
 
 def test_unlimited_bucket_only_counts():
@@ -375,17 +394,13 @@ def test_tally_has_all_counters():
     assert (whole.throttle_seconds, whole.early_seconds) == (0.5, 0.25)
 
 
-def test_growth_since_a_label_changed_is_added():
-    b, sums = bucket(enforce=False), Tally()
+def test_row_has_the_growth_since_a_label_changed():
+    b = bucket(enforce=False)
     b.charge(10_500, START)
     b.note_early(0.25)
     b.shown_before = b.tally()
     b.charge(1_500, START)
     b.note_early(0.125)
-    for _ in range(2):
-        b.add_to(sums)
-    assert (sums.amount, sums.throttled, sums.unenforced, sums.early) == (3_000, 2, 2, 2)
-    assert (sums.throttle_seconds, sums.early_seconds, sums.early_seconds_max) == (3.0, 0.25, 0.25)
     row = b.row(START)
     assert (row.amount_total, row.throttled_total, row.unenforced_total, row.early_total) == (1_500, 1, 1, 1)
     assert (row.throttle_seconds_total, row.early_seconds_total, row.early_seconds_max) == (1.5, 0.125, 0.25)

@@ -198,6 +198,26 @@ def test_enforcement_starts_without_debt_or_burst(algorithm):
     assert bucket.charge(100, START) == (pytest.approx(0.1), True)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_enforcement_starts_without_debts_by_peers(algorithm):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False), shared=True)
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(100, START)
+    for _ in range(3):
+        bucket.charge_others(10_000, START, no_debt=False)
+    assert bucket.meter.delay(START) > 10.0
+    subject.apply(replace(ALICE_1000, algorithm=algorithm), START)
+    assert bucket.charge(100, START) == (pytest.approx(0.1), True)
+
+
+def test_reload_of_enforced_quotas_keeps_debts():
+    subject = engine()
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(15_000, START)
+    subject.apply(ALICE_1000, START)
+    assert bucket.throttle_left(START) == 5.0
+
+
 # Changes under live traffic.
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -136,6 +137,27 @@ def test_unenforced_limits_are_only_counted():
     (row,) = engine.snapshot(START)
     assert (row.kind, row.ip, row.throttled_total, row.amount_total) == ("connection", ALICE, 2, 12)
     assert subject.wait("a", START) == 0.0
+
+
+def test_enforcement_starts_without_debts_of_listeners():
+    before = settings(enforce=False)
+    engine = QuotaEngine(before, START, shared=True)
+    rate = AcceptLimits(None, 1.0)
+    subject = quotas(engine=engine, listener=rate, gateway=rate)
+    for quota in (subject.gateway, subject.listeners["a"]):
+        quota.charge_others(70, START, no_debt=False)
+    engine.apply(replace(before, enforce=True), START)
+    subject.apply(limits(listener=rate, gateway=rate), START)
+    assert [quota.meter.delay(START) for quota in (subject.gateway, subject.listeners["a"])] == [0.0, 0.0]
+
+
+def test_reload_of_enforced_limits_keeps_debts_of_listeners():
+    engine = QuotaEngine(settings(), START, shared=True)
+    rate = AcceptLimits(None, 1.0)
+    subject = quotas(engine=engine, listener=rate)
+    subject.listeners["a"].charge_others(70, START, no_debt=False)
+    subject.apply(limits(listener=rate), START)
+    assert subject.listeners["a"].meter.delay(START) == 60.0
 
 
 def test_shown_address_has_rate_limit_and_throttles():
