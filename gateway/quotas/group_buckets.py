@@ -217,8 +217,8 @@ class GroupBuckets:
                 if rate > _NOTABLE_RAISE * meter.limit and meter.delay(now) > _LONG_DELAY_SECONDS:
                     self.raised = True
                 meter.set_rates(rate, entitlements[place], shares.tree.limits[name], interval, now)
-                if not bucket.policy.enforce:  # nobody waits, so nobody pays a debt off
-                    meter.forgive(now)
+                if not bucket.policy.enforce and name not in shares.tree.leaves:
+                    meter.forgive(now)  # nobody waits, so nobody pays a debt off; buckets of leaves forgive what they count
 
     def rows(self, now: float) -> Iterator[GroupShareRow]:
         """Each group's part in the last division, by kind, parents first."""

@@ -8,6 +8,7 @@ from gateway.features.sharing.member import Member
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.shadows import EngineWithShadows
 
 LIMIT = 1_000.0
@@ -16,6 +17,11 @@ STEP = 0.02
 ALICE = ClientQuotaEntity("alice")
 SHADOW = QuotaSettings((EntityQuota(ALICE, {"producer_byte_rate": 1e9}, shadow={"producer_byte_rate": LIMIT}),))
 UNENFORCED = QuotaSettings((EntityQuota(ALICE, {"producer_byte_rate": LIMIT}),), enforce=False)
+MB8 = 8_000_000.0
+TREE = (
+    Group("all", (), {"producer_byte_rate": MB8}),
+    Group("people", (GroupRule(user="alice"),), {}, parent="all", weights={"producer_byte_rate": 1.0}),
+)
 
 
 class UnenforcedFleet:
@@ -35,13 +41,13 @@ class UnenforcedFleet:
         """The bucket of the limit that nobody waits for is the last one."""
         return [path[-1] for path in self.paths]
 
-    def run(self, seconds: float, rates: list[float]) -> None:
-        """Each gateway's client sends so many bytes a second, in requests 20 ms apart."""
+    def run(self, seconds: float, rates: list[float], pause: float = STEP) -> None:
+        """Each gateway's client sends so many bytes a second, in requests `pause` seconds apart."""
         for step in range(1, round(seconds / STEP) + 1):
             self.now += STEP
             for path, rate in zip(self.paths, rates, strict=True):
-                for bucket in path if rate else ():
-                    assert bucket.charge(round(rate * STEP), self.now)[1] is False
+                for bucket in path if rate and step % round(pause / STEP) == 0 else ():
+                    assert bucket.charge(round(rate * pause), self.now)[1] is False
             if step % round(INTERVAL / STEP) == 0:
                 records = [record for member in self.members for record in member.step(self.now)]
                 for member in self.members:
@@ -65,6 +71,14 @@ def test_throttle_time_of_all_gateways_is_that_of_one(rates: list[float], settin
     assert after - before == pytest.approx(alone_after - alone_before, rel=0.06)
     if settings.algorithm == "token_bucket":  # a window also stops for whole samples
         assert alone_after - alone_before == pytest.approx(30.0 * (sum(rates) / LIMIT - 1.0), rel=0.06)
+
+
+def test_slow_requests_of_a_group_in_a_tree_are_counted() -> None:
+    """The requests are further apart than the divisions of the tree."""
+    settings = QuotaSettings(tuple(group.quota for group in TREE), groups=TREE, enforce=False)
+    fleet = UnenforcedFleet(4, settings)
+    fleet.run(40.0, [MB8 / 2] * 4, 0.5)
+    assert sum(bucket.throttle_seconds_total for bucket in fleet.buckets) == pytest.approx(40.0, rel=0.15)
 
 
 def test_each_gateway_shows_the_clusters_use_of_a_shadow() -> None:
