@@ -54,8 +54,8 @@ class QuotaEngine:
         self.settings = settings
         self._on_forgotten = on_forgotten
         self.meters = NewMeters(settings, shared=shared)
-        self.generation = 0
-        self._overflowed = 0
+        self.memory = settings.longest_window
+        self.generation = self._overflowed = 0
         self.max_buckets = max_buckets
         self._policies = policies_of(settings, now)
         self.group_buckets = GroupBuckets(shared=shared)
@@ -213,6 +213,7 @@ class QuotaEngine:
         """
         before, self.settings = self.settings, settings
         self.meters.settings = settings
+        self.memory = settings.longest_window
         found = [change for change in prepared if change.leads(self._table, settings.quotas, settings.dynamic)]
         change = found[0] if found else self._table.followed_by(settings.quotas, settings.dynamic)
         self._set_table(change.after)
@@ -275,8 +276,7 @@ class QuotaEngine:
                 continue
             marking = self._policies[name].marking
             idle_seconds = self.settings.window.seconds if len(buckets) > self.max_buckets // 2 else BUCKET_IDLE_SECONDS
-            slots = self._labelled[name]
-            rest = UnnamedBuckets()
+            slots, rest = self._labelled[name], UnnamedBuckets()
             by_broker = self.settings.by_broker
             every = list(buckets.values())
             for start in range(0, len(every), STEP_BUCKETS):

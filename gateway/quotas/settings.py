@@ -35,6 +35,12 @@ class QuotaSettings:
     groups: tuple[Group, ...] = ()
     by_broker: bool = False
 
+    @property
+    def longest_window(self) -> float:
+        """In seconds, of all kinds."""
+        windows = [self.window, *[each.window for each in self.metering.values()]]
+        return max([window.samples * window.seconds for window in windows])
+
     def window_of(self, kind: QuotaKind) -> Window:
         own = self.metering.get(kind.name)
         return self.window if own is None else own.window

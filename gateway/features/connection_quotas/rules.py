@@ -348,6 +348,10 @@ class ConnectionQuotas:
 
     # A `SharedUsage` for sharing: gateways share the rate of listeners with one name.
 
+    @property
+    def memory(self) -> float:
+        return self._metering.window.samples * self._metering.window.seconds
+
     def accounts(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The listeners and the gateway, if they have rates."""
         everyone: list[tuple[UsageKey, ListenerQuota]] = [((GATEWAY, ""), self.gateway)]

@@ -1,5 +1,7 @@
 """The peers that a member has heard, and the use of each entity at each of them."""
 
+from collections.abc import Mapping
+
 from gateway.features.sharing.shared_usage import PIECE, DecayingUse, Peer
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import UsageKey
@@ -31,11 +33,11 @@ class KnownPeers:
         self.active.setdefault(entity, {})[identity] = flow
         return True
 
-    def sweep(self, before: float) -> Steps[None]:
-        """Forget the use that is older than `before`. Peers may leave between two steps."""
+    def sweep(self, before: Mapping[str, float]) -> Steps[None]:
+        """Forget the use that is older than `before` of its kind. Peers may leave between two steps."""
         for number, entity in enumerate(list(self.active), 1):
-            flows = self.active.get(entity, {})
-            for identity in [identity for identity, flow in flows.items() if flow.at < before]:
+            flows, oldest = self.active.get(entity, {}), before[entity[0]]
+            for identity in [identity for identity, flow in flows.items() if flow.at < oldest]:
                 del self.by_identity[identity].flows[entity]
                 self._remove(entity, identity)
             if number % PIECE == 0:

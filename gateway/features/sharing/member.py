@@ -46,7 +46,8 @@ HORIZON_INTERVALS = 3.0
 EXPIRY_INTERVALS = 15
 MIN_EXPIRY_SECONDS = 3.0
 FORGET_SECONDS = 60.0
-"""A silent member is remembered for at least this time, longer than a quota window, so that no use is counted twice."""
+"""A silent member, and the use of an entity, are remembered for at least this time. Use that still counts is remembered for
+longer, so that no use is counted twice."""
 
 SWEEP_SECONDS = 10.0
 
@@ -119,9 +120,9 @@ class Member:
         """Seconds without a message after which a member no longer counts."""
         return max(MIN_EXPIRY_SECONDS, EXPIRY_INTERVALS * self.interval)
 
-    @property
-    def _forget_after(self) -> float:
-        return max(FORGET_SECONDS, self.expiry)
+    def _forget_after(self, kind: str) -> float:
+        """Seconds after which a peer's use no longer counts. Marks and messages may be late, so some seconds are added."""
+        return max(FORGET_SECONDS, self._by_kind[kind].memory + self.expiry + SWEEP_SECONDS)
 
     @property
     def quiet(self) -> float:
@@ -197,7 +198,7 @@ class Member:
                     continue
             delta = use.total - flow.total
             older = first and use.total > use.recent  # part of the total is older use, never heard here or forgotten
-            history = resumed or flow.missed or (older and now - peer.complete <= self._forget_after)
+            history = resumed or flow.missed or (older and now - peer.complete <= self._forget_after(use.kind))
             flow.missed = False
             if history or older or delta < 0:  # use that is older than the window does not count
                 delta = min(use.total if delta < 0 else delta, use.recent)
@@ -346,10 +347,11 @@ class Member:
             self._peers.restore(saved, heard, now, self.expiry)
 
     def _expire(self, now: float) -> Steps[None]:
-        forget = self._forget_after
+        forget = max(FORGET_SECONDS, self.expiry)
         peers = self._peers.by_identity
         if peers:
-            for identity in [identity for identity, peer in peers.items() if now - peer.heard > forget]:
+            # A peer that comes back publishes its totals again, so it stays as long as its use.
+            for identity in [each for each, peer in peers.items() if now - peer.heard > forget and not peer.flows]:
                 self._forget(identity)
             for identity, peer in peers.items():
                 if now - peer.heard > self.expiry:
@@ -361,8 +363,9 @@ class Member:
         if now - self._swept >= SWEEP_SECONDS:
             self._swept = now
             # Own totals are kept longer than peers keep them: a peer would take one that begins anew for an old one.
-            yield from self._own.sweep(now - 2.0 * forget - SWEEP_SECONDS)
-            yield from self._peers.sweep(now - forget)
+            kept = {kind: self._forget_after(kind) for kind in self._by_kind}
+            yield from self._own.sweep({kind: now - 2.0 * seconds - SWEEP_SECONDS for kind, seconds in kept.items()})
+            yield from self._peers.sweep({kind: now - seconds for kind, seconds in kept.items()})
 
     def _forget(self, identity: str) -> None:
         if self._peers.forget(identity):

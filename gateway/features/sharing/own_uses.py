@@ -1,6 +1,6 @@
 """The use through this gateway: counted from its accounts, and chosen for its messages."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Final
 
@@ -114,10 +114,10 @@ class OwnUses:
             own.published, own.settled = published, settled
         self._in_flight = []
 
-    def sweep(self, before: float) -> Steps[None]:
-        """Forget entities whose last use is older than `before`, and published or without a quota by now."""
+    def sweep(self, before: Mapping[str, float]) -> Steps[None]:
+        """Forget entities whose last use is older than `before` of their kind, and published or without a quota by now."""
         for number, (entity, own) in enumerate(self._everyone(), 1):
-            if own.flow.at < before and (own.flow.total == own.published or own.account.capacity() == 0.0):
+            if own.flow.at < before[entity[0]] and (own.flow.total == own.published or own.account.capacity() == 0.0):
                 self._uses.pop(entity, None)
             if number % PIECE == 0:
                 yield

@@ -39,6 +39,10 @@ class SharedUsage(Protocol):
     @property
     def kinds(self) -> frozenset[str]: ...
 
+    @property
+    def memory(self) -> float:
+        """The seconds for which use may count in `recent()` of an account."""
+
     def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         """All accounts. One that is made or dropped during the iteration may be in it or not."""
 

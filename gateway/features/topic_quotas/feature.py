@@ -188,6 +188,10 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         if self._subscription is not None:
             self._subscription.hurry()
 
+    @property
+    def memory(self) -> float:
+        return 0.0 if self.quotas is None else self.quotas.memory
+
     def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         return () if self.quotas is None else self.quotas.accounts()
 

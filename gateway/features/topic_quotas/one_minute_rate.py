@@ -15,6 +15,9 @@ _MINUTE: Final = 60.0
 ALPHA: Final = 1.0 - exp(-5.0 / 60.0)
 """The weight of the latest five seconds."""
 
+FADED_SECONDS: Final = 300.0
+"""After this time, less than 1 % of an amount counts."""
+
 
 class OneMinuteRate:
     """A rate per second; 0.0 during its first five seconds."""

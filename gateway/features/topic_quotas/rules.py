@@ -11,7 +11,7 @@ from itertools import chain
 from typing import ClassVar, Final
 
 from gateway.features.topic_quotas.report import TopicRow, TopicsReport, TopicTotals
-from gateway.features.topic_quotas.topic_meters import RATES, WINDOWED, AppendedBytes, TopicUse
+from gateway.features.topic_quotas.topic_meters import RATES, WINDOWED, AppendedBytes, TopicUse, seconds_kept
 from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
@@ -92,11 +92,11 @@ class TopicQuotas:
         broker: str = "",
     ) -> None:
         self.settings = settings
+        self.memory = seconds_kept(settings.meter, settings.window)
         self._broker = broker
         self.own = own or OwnTopics()
         self.default_threshold = 0.0
-        self._max_topics = max_topics
-        self._max_labelled = max_labelled
+        self._max_topics, self._max_labelled = max_topics, max_labelled
         self._labelled = 0
         self._on_nameless = on_nameless
         self._total = AppendedBytes(self.new_rate(now), settings.total)
@@ -118,6 +118,7 @@ class TopicQuotas:
     def apply(self, settings: TopicSettings, now: float) -> None:
         """Change the thresholds from the next request on. Rates continue unless the algorithm changes."""
         before, self.settings = self.settings, settings
+        self.memory = seconds_kept(settings.meter, settings.window)
         keeps_history = before.meter == settings.meter
         if not keeps_history or (settings.meter in WINDOWED and before.window != settings.window):
             for use in (self._total, *self._uses.values(), *self._nameless.values(), self._others):
@@ -202,9 +203,8 @@ class TopicQuotas:
         return use
 
     def totals(self, now: float) -> TopicTotals:
-        rate = self._total.measure(now)
-        over = self.over(now)
-        return TopicTotals(self.settings.total, rate, over, self.default_threshold, self._defaulted, self._broker)
+        total, rate = self.settings.total, self._total.measure(now)
+        return TopicTotals(total, rate, rate > total, self.default_threshold, self._defaulted, self._broker)
 
     def rate(self, now: float) -> float:
         """Bytes per second of all topics together, through all gateways."""

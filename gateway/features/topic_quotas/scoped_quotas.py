@@ -94,6 +94,10 @@ class ScopedTopicQuotas:
         busiest = max(brokers, key=lambda total: total.rate)
         return TopicsReport(self.settings.meter, self.settings.enforce, busiest, rows, brokers)
 
+    @property
+    def memory(self) -> float:
+        return self.whole.memory
+
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         for broker, quotas in list(self._at.items()):
             for key, account in quotas.accounts():

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.features.topic_quotas.one_minute_rate import OneMinuteRate
+from gateway.features.topic_quotas.one_minute_rate import FADED_SECONDS, OneMinuteRate
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import Rate, SampledRate
 from gateway.quotas.shared_meter import SharedMeter
@@ -17,6 +17,11 @@ RATES: Final[Mapping[str, Callable[[Window, float], Rate]]] = {
 
 WINDOWED: Final = frozenset({"window"})
 """The algorithms that depend on the quota window."""
+
+
+def seconds_kept(meter: str, window: Window) -> float:
+    """The time for which a rate of the algorithm `meter` counts bytes."""
+    return window.samples * window.seconds if meter in WINDOWED else FADED_SECONDS
 
 
 class AppendedBytes:

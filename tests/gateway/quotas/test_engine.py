@@ -44,6 +44,11 @@ def ticks(subject, first, last):
         subject.tick(START + second)
 
 
+def test_memory_is_the_longest_window_of_all_kinds():
+    long = {"controller_mutation": Metering("token_bucket", Window(11, 60.0))}
+    assert engine(settings(metering=long)).memory == 660.0
+
+
 # Episodes.
 
 

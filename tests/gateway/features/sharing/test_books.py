@@ -14,6 +14,7 @@ from gateway.quotas.meter import Window
 INTERVAL = 0.2
 RATE = 10
 WINDOW = Window(11, 1.0)
+SHORT = Window(2, 1.0)
 BURST = RATE * 10
 
 
@@ -36,15 +37,15 @@ class Peers:
                     member.receive(*record, self.now)
 
 
-def engines(count: int) -> list[QuotaEngine]:
-    return [QuotaEngine(QuotaSettings(window=WINDOW), 100.0, shared=True) for _ in range(count)]
+def engines(count: int, window: Window = WINDOW) -> list[QuotaEngine]:
+    return [QuotaEngine(QuotaSettings(window=window), 100.0, shared=True) for _ in range(count)]
 
 
 class Listeners(Peers):
     """Gateways with a listener `clients`, whose rate, or that of the whole gateway, is limited."""
 
-    def __init__(self, count: int, **limits: AcceptLimits) -> None:
-        made = engines(count)
+    def __init__(self, count: int, window: Window = WINDOW, **limits: AcceptLimits) -> None:
+        made = engines(count, window)
         listeners = {"clients": limits.get("listener", AcceptLimits())}
         of_gateway = limits.get("gateway", AcceptLimits())
         self.gateways = [
@@ -101,6 +102,18 @@ def test_peers_with_long_debts_leave_a_part_of_the_rate() -> None:
     assert fleet.gateways[0].wait("clients", fleet.now) == 1.0
 
 
+def test_connections_within_a_long_window_count_once() -> None:
+    fleet = Listeners(2, Window(11, 10.0), listener=AcceptLimits(connection_creation_rate=RATE))
+    meter = fleet.gateways[1].listeners["clients"].shared_meter()
+    assert meter is not None
+    for _ in range(100):
+        fleet.gateways[0].accept("clients", "192.0.2.1", fleet.now)
+    fleet.run(80.0)
+    fleet.gateways[0].accept("clients", "192.0.2.1", fleet.now)
+    fleet.run(1.0)
+    assert meter.balance(fleet.now) >= meter.capacity - 1
+
+
 def test_listeners_without_a_rate_publish_nothing() -> None:
     fleet = Listeners(2)
     for _ in range(10):
@@ -119,8 +132,8 @@ def test_gateway_without_a_rate_ignores_shared_use() -> None:
 class Topics(Peers):
     """Gateways with appends to topics."""
 
-    def __init__(self, count: int, *, max_topics: int = 100) -> None:
-        settings = TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0))
+    def __init__(self, count: int, *, max_topics: int = 100, meter: str = "window", window: Window = SHORT) -> None:
+        settings = TopicSettings(1_000, {"hot": 400}, meter=meter, window=window)
         self.gateways = [TopicQuotas(settings, 100.0, max_topics=max_topics) for _ in range(count)]
         for quotas in self.gateways:
             quotas.update_topics({"hot": bytes(16), "cold": bytes(16)})
@@ -142,6 +155,17 @@ def test_topic_share_counts_appends_of_all_gateways() -> None:
     fleet.run(INTERVAL)
     assert all(fleet.rejects(number, "hot") for number in (0, 1))
     assert not any(fleet.rejects(number, "cold") for number in (0, 1))
+
+
+@pytest.mark.parametrize(("meter", "window"), [("one_minute", Window()), ("window", Window(11, 10.0))])
+def test_appends_after_a_pause_count_once_at_peers(meter: str, window: Window) -> None:
+    fleet = Topics(2, meter=meter, window=window)
+    for _ in range(3):
+        fleet.append(0, "hot", 60_000)
+        fleet.run(6.0)
+        here, there = [row.rate for quotas in fleet.gateways for row in quotas.snapshot(fleet.now) if row.topic == "hot"]
+        assert there == pytest.approx(here, rel=0.02)
+        fleet.run(74.0)
 
 
 def test_peer_appends_stay_separate_in_all_figures() -> None:

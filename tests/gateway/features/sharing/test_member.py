@@ -16,6 +16,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.meter import Window
 from loadtest.scenarios.sharing_simulation import Scenario, simulate
 
 LIMIT = 1_000.0
@@ -32,6 +33,8 @@ QUOTAS = (
     EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 10.0}),
 )
 
+LONG_WINDOW = Window(11, 10.0)
+
 JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": LIMIT})
 
 
@@ -39,12 +42,19 @@ class Fleet:
     """Gateways and the topic between them. Only the test uses quota."""
 
     def __init__(
-        self, count: int, *, fair_share: bool = False, algorithm: str = "token_bucket", by_broker: frozenset[int] = frozenset()
+        self,
+        count: int,
+        *,
+        fair_share: bool = False,
+        algorithm: str = "token_bucket",
+        by_broker: frozenset[int] = frozenset(),
+        window: Window | None = None,
     ) -> None:
         """`by_broker`: the gateways with `scope: broker`."""
         self.now = 100.0
         self.by_broker = by_broker
         self.algorithm = algorithm
+        self.window = window or Window()
         self.fair_share = fair_share
         self.engines: dict[int, QuotaEngine] = {}
         self.members: dict[int, Member] = {}
@@ -55,7 +65,11 @@ class Fleet:
 
     def join(self, number: int) -> None:
         settings = QuotaSettings(
-            (*QUOTAS, JOBS.quota), algorithm=self.algorithm, groups=(JOBS,), by_broker=number in self.by_broker
+            (*QUOTAS, JOBS.quota),
+            algorithm=self.algorithm,
+            window=self.window,
+            groups=(JOBS,),
+            by_broker=number in self.by_broker,
         )
         engine = QuotaEngine(settings, self.now, shared=True)
         self.engines[number] = engine
@@ -468,6 +482,29 @@ def test_burst_after_any_silence_counts_at_peers(silence: float) -> None:
     fleet.use(0, 20_000)
     settled(fleet)
     assert -10_000 <= fleet.tokens(1) <= -8_000
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_use_within_a_long_window_counts_once(algorithm: str) -> None:
+    fleet = Fleet(2, algorithm=algorithm, window=LONG_WINDOW)
+    fleet.run(FORGET_SECONDS + SWEEP_SECONDS)
+    for _ in range(3):
+        fleet.use(0, 8_000)
+        fleet.run(FORGET_SECONDS + 2 * SWEEP_SECONDS)
+    assert fleet.bucket(1).others_total == 3 * 8_000
+
+
+def test_use_of_member_after_silence_counts_once() -> None:
+    fleet = Fleet(2, window=LONG_WINDOW)
+    fleet.run(1.0)
+    fleet.use(0, 8_000)
+    settled(fleet)
+    fleet.down = {0}
+    fleet.run(FORGET_SECONDS + 2 * SWEEP_SECONDS)
+    fleet.down = set()
+    fleet.use(0, 8_000)
+    settled(fleet)
+    assert fleet.bucket(1).others_total == 2 * 8_000
 
 
 def test_entity_that_lost_its_quota_is_forgotten() -> None:
