@@ -341,10 +341,12 @@ class Member:
     def restore_peer(self, saved: PeerTotals, heard: float, now: float) -> None:
         """Continue from the saved totals of a peer that sent its last message at `heard` or before.
 
-        After a short gap, all use since then counts; after a long gap, only recent use.
+        After a short gap, all use since then counts; after a long gap, only recent use. A later version may have saved kinds
+        that are unknown here.
         """
         if saved.identity != self.identity:
-            self._peers.restore(saved, heard, now, self.expiry)
+            known = {entity: total for entity, total in saved.totals.items() if entity[0] in self._by_kind}
+            self._peers.restore(PeerTotals(saved.identity, saved.sequence, known), heard, now, self.expiry)
 
     def _expire(self, now: float) -> Steps[None]:
         forget = max(FORGET_SECONDS, self.expiry)

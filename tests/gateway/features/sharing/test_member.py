@@ -17,6 +17,7 @@ from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
+from gateway.quotas.recent_use import PeerTotals
 from loadtest.scenarios.sharing_simulation import Scenario, simulate
 
 LIMIT = 1_000.0
@@ -505,6 +506,13 @@ def test_use_of_member_after_silence_counts_once() -> None:
     fleet.use(0, 8_000)
     settled(fleet)
     assert fleet.bucket(1).others_total == 2 * 8_000
+
+
+def test_saved_use_of_an_unknown_kind_is_ignored() -> None:
+    fleet = begun(1)
+    fleet.members[0].restore_peer(PeerTotals("f" * 16, 1, {("later", "a"): 1}), fleet.now, fleet.now)
+    fleet.run(1.0)
+    assert fleet.members[0].tracked == 0
 
 
 def test_entity_that_lost_its_quota_is_forgotten() -> None:
