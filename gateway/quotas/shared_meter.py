@@ -23,6 +23,9 @@ ROLLOUT_SECONDS: Final = 300.0
 LONGEST_TURN_SECONDS: Final = 20.0
 """The longest wait for a turn, besides the debt. Some clients give up a connection after 30 s."""
 
+TURN_PART: Final = 0.5
+"""Of an `exact` meter's burst: its longest turn. Balances rise while clients wait, and a small bucket overflows."""
+
 _WHOLE: Final = 1.0
 _GOLDEN: Final = 0.6180339887498949
 _FEW: Final = 7.0
@@ -47,7 +50,7 @@ class SharedMeter(Meter):
     follow it. Among many peers, a client in debt also waits for a turn. It lies within the time in which the quota pays for one
     request of each peer. The first `turn` differs from gateway to gateway, and each charge moves it on.
 
-    `exact` is for a token bucket whose burst is about an interval: the newest use counts for the share.
+    `exact` is for a token bucket whose burst is about an interval: the newest use counts for the share, and turns are short.
     """
 
     __slots__ = (
@@ -62,7 +65,7 @@ class SharedMeter(Meter):
         self._changed_at = -inf  # the limit
         self.exact = exact
         self._turn = turn
-        self._longest_turn = _longest_turn(horizon, used=False)
+        self._longest_turn = self._turns(horizon, used=False)
         self._wait = 0.0  # seconds from the end of a debt to this gateway's turn
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
@@ -130,9 +133,14 @@ class SharedMeter(Meter):
         self._presumed = 0.0
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
-        self._longest_turn = _longest_turn(horizon, used=used)
+        self._longest_turn = self._turns(horizon, used=used)
         if self._extra <= _FEW:
             self._wait = 0.0
+
+    def _turns(self, horizon: float, *, used: bool) -> float:
+        """The longest turn in seconds."""
+        longest = LONGEST_TURN_SECONDS if used else min(2.0 * horizon, LONGEST_TURN_SECONDS)
+        return min(longest, TURN_PART * self._inner.capacity / self._limit) if self.exact else longest
 
     @property
     def share(self) -> float:
@@ -248,7 +256,3 @@ def as_shared(meter: Meter | None) -> SharedMeter | None:
     if isinstance(meter, GroupMeter):
         meter = meter.own
     return meter if isinstance(meter, SharedMeter) else None
-
-
-def _longest_turn(horizon: float, *, used: bool) -> float:
-    return LONGEST_TURN_SECONDS if used else min(2.0 * horizon, LONGEST_TURN_SECONDS)

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, ROLLOUT_SECONDS, SharedMeter
+from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, ROLLOUT_SECONDS, TURN_PART, SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
@@ -193,6 +193,14 @@ def test_turn_is_within_two_horizons_without_known_peers(settles: int) -> None:
 def test_longest_turn_is_bounded() -> None:
     shared = crowd_meter(0.3, members=1_000)
     assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= LONGEST_TURN_SECONDS
+
+
+@pytest.mark.parametrize("settles", [0, 1])
+def test_turn_of_an_exact_meter_is_within_its_burst(settles: int) -> None:
+    shared = SharedMeter(TokenBucket(LIMIT, 0.2, 0.0), LIMIT, 0.05, 0.6, 0.3, exact=True)
+    for _ in range(settles):
+        shared.settle(0.05, 0.6, 0.0, used=True)
+    assert 0.0 < shared.charge(100, 0.0) + shared.balance(0.0) / LIMIT <= 0.2 * TURN_PART
 
 
 def test_forgiven_client_waits_for_no_turn() -> None:

@@ -114,6 +114,15 @@ def test_idle_group_returns_at_another_gateway():
     assert max(seconds) < 1.2
 
 
+def test_many_gateways_use_a_whole_tree():
+    """A turn that outlasts the parent's burst would leave a sixth of the capacity unused."""
+    gateways = GatewaysInTurn(20, groups(a=(1, 0), b=(1, MB8 / 2)), lag=5)
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL / 20, size=262_144)
+    traffic.run([], 2)
+    traffic.run([Sender("a", gateway=number, connections=1) for number in range(20)], 18)
+    assert sum(traffic.whole(MB8, 8, 20)) / 12 >= 0.97
+
+
 @pytest.mark.parametrize("lag", [1, 2])
 def test_starts_and_stops_at_two_gateways_exceed_little(lag):
     traffic = begun_in_turn(groups(a=(1, 0), b=(1, MB8 / 2)), lag)
