@@ -387,7 +387,7 @@ class QuotaEngine:
         else:
             old, bucket.meter = bucket.meter, self._meter(kind, bucket.resolution, now)
             if old is not None and isinstance(bucket.meter, GroupMeter):
-                bucket.meter.take_over(old, bucket.used_lately(), now)
+                bucket.meter.take_over(old, bucket.rate_of_all(now) * bucket.policy.span, now)
             self.group_buckets.add(bucket)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
@@ -396,5 +396,5 @@ class QuotaEngine:
         if limit is None:
             bucket.meter = None
             return
-        used = bucket.used_lately()
+        used = bucket.rate_of_all(now) * bucket.policy.span
         bucket.meter = self.meters.successor(kind.name, bucket.meter, limit, before, now, used=used)

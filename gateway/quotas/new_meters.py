@@ -27,8 +27,9 @@ class NewMeters:
     ) -> Meter:
         """The meter that replaces `old`, of the metering `before`, after a change of the settings.
 
-        A new limit or window keeps use and debt. Another algorithm begins with a new meter, which `used` units are charged to.
-        The meter of a group in a tree is a token bucket in any case.
+        A new limit or window keeps use and debt. Another algorithm begins with a new meter, which `used` units are charged to:
+        the recent use of all gateways. The meter of a group in a tree is a token bucket in any case. If it leaves the tree,
+        debt and recent use are kept.
         """
         after = self.settings.metering_of(KINDS[kind])
         same_algorithm = before.algorithm == after.algorithm
@@ -36,8 +37,9 @@ class NewMeters:
             new = self._alone(kind, limit, now)
             if isinstance(old, GroupMeter) and new.tokens(now) is not None:
                 carry_over(old, new, now)
-            else:
-                precharge(new, used, now)
+                # The bucket of a group in a tree is small. Only some of the recent use was missing in it.
+                used = max(new.balance(now) - max(new.capacity - used, 0.0), 0.0)
+            precharge(new, used, now)
             return self._with_peers(new, limit)
         old.set_limit(limit, now)
         if before.window == after.window:

@@ -114,6 +114,18 @@ def test_idle_group_returns_at_another_gateway():
     assert max(seconds) < 1.2
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_busy_groups_leave_a_tree_without_a_fresh_burst(count):
+    gateways, traffic = begun(count, groups(a=(1, 0), b=(1, 0)))
+    senders = [Sender("a", gateway=0), Sender("b", gateway=0)]  # a peer knows their use only from messages
+    traffic.run(senders, 14)
+    flat = tuple(Group(name, (GroupRule(user=f"{name}*"),), {KEY: MB8 / 2}) for name in "ab")
+    for engine in gateways.engines:
+        engine.apply(QuotaSettings(tuple(group.quota for group in flat), groups=flat), traffic.now)
+    traffic.run([Sender(name, gateway=count - 1) for name in "ab"], 4)
+    assert sum(traffic.whole(MB8, 16, 18)) / 2 < 1.1
+
+
 def test_many_gateways_use_a_whole_tree():
     """A turn that outlasts the parent's burst would leave a sixth of the capacity unused."""
     gateways = GatewaysInTurn(20, groups(a=(1, 0), b=(1, MB8 / 2)), lag=5)

@@ -162,6 +162,19 @@ def test_use_of_a_group_is_charged_at_all() -> None:
     assert round(there.meter.tokens(fleet.now) or 0.0) == round(2_000 + flowed - LAG)
 
 
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_another_algorithm_keeps_the_use_of_peers(algorithm: str) -> None:
+    fleet = Fleet(2, algorithm=algorithm)
+    fleet.run(1.0)
+    fleet.use(0, 8_000)
+    settled(fleet)
+    another = "window" if algorithm == "token_bucket" else "token_bucket"
+    fleet.engines[1].apply(QuotaSettings(QUOTAS, algorithm=another), fleet.now)
+    meter = fleet.bucket(1).meter
+    assert meter is not None
+    assert meter.balance(fleet.now) <= meter.capacity - 7_000
+
+
 def test_own_figures_exclude_peers() -> None:
     fleet = begun(2)
     fleet.use(0, 8_000)
