@@ -111,7 +111,7 @@ class PageServer:
         if self._live is not None:
             _live_page()  # read the file before clients come
             app.router.add_get("/", self._index)
-            app.router.add_get("/api/stream", self._live.stream)
+            app.router.add_get("/api/stream", self._live.stream, allow_head=False)
         for path, page in self._pages.items():
             app.router.add_get(path, page)
         for path, action in self._actions.items():

@@ -12,7 +12,7 @@ import aiohttp
 
 from gateway import clock, service_manager
 from gateway.background import Backoff
-from gateway.open_files import OWN_ERRORS
+from gateway.open_files import OWN_ERRORS, remedy
 
 LOOK_SECONDS = 1.0
 LOOK_WHILE_NOT_READY_SECONDS = 0.1
@@ -79,16 +79,17 @@ class WorkerPlace:
         while not self._stopping.is_set():
             try:
                 code = await self._run_once()
-            except OSError as error:  # no memory, process or file descriptor is left
-                _log.error("worker %d can't be started: %s", self.number, error)
-                code = _NO_PROCESS
+                how = f"was ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+            except OSError as error:  # no memory, process or file descriptor is left, or `prepare` failed
+                code, how = _NO_PROCESS, f"can't be started: {error}"
+                if error.errno in OWN_ERRORS:
+                    how += f" — {remedy(error)}"
             if self._stopping.is_set():
                 break
             if not self.started.is_set() and code > 0:
                 return code
             self.restarts += 1
             wait = self._backoff.seconds(0.0 if self._answered_at is None else clock.monotonic() - self._answered_at)
-            how = f"was ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
             then = f"another is started in {wait:g} s" if wait else "another is started"
             _log.error("worker %d %s; %s", self.number, how, then, extra={"worker": self.number, "pid": self.pid})
             with suppress(TimeoutError):
@@ -133,10 +134,11 @@ class WorkerPlace:
             await self._running.wait()
 
     async def _run_once(self) -> int:
+        self._answered_at = None  # the last process's life does not shorten the pause after a failed start
         if self._prepare is not None:
             await self._prepare()
         self._socket.unlink(missing_ok=True)
-        self._answered_at, self._drain_seconds = None, 0.0
+        self._drain_seconds = 0.0
         # In a session of its own, Ctrl-C does not reach the worker. Its standard input closes when the supervisor ends.
         self._running = process = await asyncio.create_subprocess_exec(
             *self._command,

@@ -285,7 +285,10 @@ class PrivateDirectory:
 
     def make_again(self) -> None:
         """Raises OSError, also if the name is in use: another user may have made that."""
-        self.path.mkdir(mode=0o700)
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise FileExistsError(error.errno, "another program has made this folder; remove it", str(self.path)) from None
         os.close(self._descriptor)
         self._descriptor = self._lock()
 

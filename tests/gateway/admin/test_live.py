@@ -67,6 +67,12 @@ async def test_stream_sends_history_then_pictures(server: AdminServer) -> None:
     assert later["now"]["muted"] == 1
 
 
+async def test_stream_has_no_head(server: AdminServer) -> None:
+    """An answer to HEAD with events behind it would keep a viewer's place."""
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session, session.head("/api/stream") as response:
+        assert response.status == 405
+
+
 async def test_stopping_server_ends_streams(view: AdminView) -> None:
     server = AdminServer(view, ("127.0.0.1", 0))
     await server.start()

@@ -1,6 +1,7 @@
 """One worker's place: the process in it is replaced if it hangs."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.background import FIRST_SECONDS
 from gateway.config.model import WeirConfig
 from gateway.workers import place
 from gateway.workers.place import WorkerPlace, WorkerUnreachableError
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
+from tests.gateway.cluster.running import until
 
 pytestmark = pytest.mark.process
 
@@ -67,6 +70,23 @@ async def test_worker_that_hangs_at_its_start_is_replaced(tmp_path: Path, monkey
     finally:
         worker.stop()
         assert await asyncio.wait_for(running, 20) == 0
+
+
+async def test_failed_start_after_a_long_life_is_tried_after_a_pause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def prepare() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    of_worker = WorkerPlace(0, ["false"], tmp_path / "socket", lambda: 1, prepare)
+    of_worker.started.set()
+    of_worker._answered_at = float("-inf")  # the process before has answered for a long time
+    running = asyncio.create_task(of_worker.run())
+    await until(lambda: bool(caplog.messages))
+    of_worker.stop()
+    assert await asyncio.wait_for(running, 60) == 0
+    (line,) = caplog.messages
+    assert line.startswith("worker 0 can't be started: [Errno 24] Too many open files — ")
+    assert "raise the service's LimitNOFILE" in line
+    assert line.endswith(f"; another is started in {FIRST_SECONDS:g} s")
 
 
 async def test_page_of_an_error_is_no_answer(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_directory_of_another_party_is_not_taken_over() -> None:
         shutil.rmtree(directory.path)
         directory.path.mkdir()
         assert not directory.intact
-        with pytest.raises(FileExistsError):
+        with pytest.raises(FileExistsError, match="remove it"):
             directory.make_again()
 
 
