@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gateway.quotas.bucket import LEAST_DELAY, Bucket
 from gateway.quotas.entity import MAX_NAME, OTHER, short_name
 from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
+from gateway.quotas.meter import Meter
 
 KEYS = ("user", "client-id", "group", "kind")
 
@@ -109,7 +110,7 @@ def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tu
     return covered, sorted(cleared, key=lambda debt: (-debt.seconds, debt.kind, debt.user, debt.client_id))
 
 
-def forgive_all(buckets: Iterable[Bucket], now: float) -> None:
-    for bucket in buckets:
-        if bucket.meter is not None:
-            bucket.meter.forgive(now)
+def forgive_all(meters: Iterable[Meter | None], now: float) -> None:
+    for meter in meters:
+        if meter is not None:
+            meter.forgive(now)

@@ -240,7 +240,7 @@ class QuotaEngine:
                 for bucket in self.group_buckets.in_order(name, self._buckets[name]):
                     self._regroup(kind, bucket, metering, now)
         if settings.enforce and not before.enforce:
-            forgive_all(self.buckets(), now)  # nobody has waited for these debts
+            forgive_all([bucket.meter for bucket in self.buckets()], now)  # nobody has waited for these debts
         self.recall()
 
     def _drop_misplaced(self) -> None:

@@ -20,6 +20,11 @@ class Window:
     samples: int = 11
     seconds: float = 1.0
 
+    @property
+    def length(self) -> float:
+        """In seconds, of all samples."""
+        return self.samples * self.seconds
+
 
 class PastUse(NamedTuple):
     """An amount that was used between two moments. Both are seconds ago, so `began` >= `ended`."""

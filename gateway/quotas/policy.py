@@ -27,7 +27,7 @@ class Policy:
     def __init__(self, enforce: bool, window: Window, now: float) -> None:
         self.enforce = enforce
         self.window = window
-        self._window_seconds = window.samples * window.seconds
+        self._window_seconds = window.length
         self._ticks_a_mark = max(ceil(self._window_seconds / MAX_MARKS), 1)
         self._ticks = 0
         marks = max(ceil(self._window_seconds / self._ticks_a_mark), MIN_MARKS)

@@ -38,8 +38,7 @@ class QuotaSettings:
     @property
     def longest_window(self) -> float:
         """In seconds, of all kinds."""
-        windows = [self.window, *[each.window for each in self.metering.values()]]
-        return max([window.samples * window.seconds for window in windows])
+        return max([self.window.length, *[each.window.length for each in self.metering.values()]])
 
     def window_of(self, kind: QuotaKind) -> Window:
         own = self.metering.get(kind.name)

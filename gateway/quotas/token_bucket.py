@@ -44,7 +44,7 @@ class TokenBucket(Meter):
     @classmethod
     def for_mutations(cls, limit: float, window: Window, now: float) -> "TokenBucket":
         """KIP-599's burst: all samples of the window. Kafka's debt has no bound."""
-        return cls(limit, window.samples * window.seconds, now, MAX_DEBT_SECONDS)
+        return cls(limit, window.length, now, MAX_DEBT_SECONDS)
 
     def charge(self, amount: float, now: float) -> float:
         tokens = self._tokens + (now - self._last) * self._limit

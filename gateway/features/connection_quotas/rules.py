@@ -16,6 +16,7 @@ from math import inf
 from typing import ClassVar, Final
 
 from gateway.features.connection_quotas.per_user import ADMITTED, USER, CountKey, UserConnections, UserVerdict, part_of
+from gateway.quotas.debts import forgive_all
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, Tags, short_name
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
@@ -350,7 +351,7 @@ class ConnectionQuotas:
 
     @property
     def memory(self) -> float:
-        return self._metering.window.samples * self._metering.window.seconds
+        return self._metering.window.length
 
     def accounts(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The listeners and the gateway, if they have rates."""
@@ -369,9 +370,8 @@ class ConnectionQuotas:
 
     def _set_enforced(self, enforced: bool, now: float) -> None:
         if enforced and not self._enforced:
-            for quota in (self.gateway, *self.listeners.values()):
-                if quota.meter is not None:
-                    quota.meter.forgive(now)  # no listener has waited for the debts until now
+            # No listener has waited for these debts.
+            forgive_all([quota.meter for quota in (self.gateway, *self.listeners.values())], now)
         self._enforced = enforced
 
     def _set(self, quota: ListenerQuota, limits: AcceptLimits, before: Metering, now: float) -> None:

@@ -21,7 +21,7 @@ WINDOWED: Final = frozenset({"window"})
 
 def seconds_kept(meter: str, window: Window) -> float:
     """The time for which a rate of the algorithm `meter` counts bytes."""
-    return window.samples * window.seconds if meter in WINDOWED else FADED_SECONDS
+    return window.length if meter in WINDOWED else FADED_SECONDS
 
 
 class AppendedBytes:

@@ -47,6 +47,17 @@ def share_consumer(engine, lock_ms=1_000 * LOCK_SECONDS):
     return t
 
 
+def in_debt_without_locks():
+    """A connection whose first request was answered, and then the client's bucket, which came into debt."""
+    engine, bucket, amount = in_debt()
+    t = Transcript(engine=engine)
+    t.client_sends(m.metadata(0))
+    t.broker_answers(m.described(0, []))
+    t.client_inbox.clear()
+    bucket.charge(amount, START)
+    return t, bucket
+
+
 @pytest.mark.parametrize(("lock_ms", "third"), [(30_000, 10.0), (15_000, 5.0), (60_000, 20.0)])
 def test_acknowledgement_arrives_within_a_third_of_the_lock(lock_ms, third):
     engine, bucket, amount = in_debt()
@@ -61,12 +72,7 @@ def test_acknowledgement_arrives_within_a_third_of_the_lock(lock_ms, third):
 
 
 def test_first_records_shorten_the_mute_that_they_find():
-    engine, bucket, amount = in_debt()
-    t = Transcript(engine=engine)
-    t.client_sends(m.metadata(0))
-    t.broker_answers(m.described(0, []))
-    t.client_inbox.clear()
-    bucket.charge(amount, START)
+    t, bucket = in_debt_without_locks()
     t.client_sends(share_fetch(1, epoch=0))
     t.broker_answers(share_fetched(1))
     assert throttle_ms(t) == 10_000
@@ -86,12 +92,7 @@ def test_mutes_are_short_once_the_lock_is_old():
 
 @pytest.mark.parametrize(("error", "version"), [(30, 1), (0, 0)], ids=["refused", "without a lock"])
 def test_answer_without_a_lock_spares_nobody(error, version):
-    engine, bucket, amount = in_debt()
-    t = Transcript(engine=engine)
-    t.client_sends(m.metadata(0))
-    t.broker_answers(m.described(0, []))
-    t.client_inbox.clear()
-    bucket.charge(amount, START)
+    t, _ = in_debt_without_locks()
     t.client_sends(share_fetch(1, epoch=0, version=version))
     t.broker_answers(share_fetched(1, error=error, version=version))
     assert throttle_ms(t) == pytest.approx(1_000 * (DEBT + 2))

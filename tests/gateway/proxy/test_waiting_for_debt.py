@@ -448,6 +448,16 @@ class CrowdedOut(Transcript):
         self.passes(0.0)
 
 
+def muted_for_a_shared_debt():
+    t = CrowdedOut()
+    t.client_sends(m.produce(1))
+    t.shared.record(90_000, t.now)
+    t.client_sends(m.produce(2))
+    t.broker_answers(m.produced(1), m.produced(2))
+    assert t.paused
+    return t
+
+
 def test_waiting_client_leaves_a_shared_debt_once_there_is_room():
     t = CrowdedOut()
     t.shared.record(90_000, t.now)
@@ -458,12 +468,7 @@ def test_waiting_client_leaves_a_shared_debt_once_there_is_room():
 
 
 def test_muted_client_leaves_a_shared_debt_once_there_is_room():
-    t = CrowdedOut()
-    t.client_sends(m.produce(1))
-    t.shared.record(90_000, t.now)
-    t.client_sends(m.produce(2))
-    t.broker_answers(m.produced(1), m.produced(2))
-    assert t.paused
+    t = muted_for_a_shared_debt()
     t.finds_room()
     assert not t.paused
 
@@ -479,11 +484,7 @@ def test_client_on_the_fast_path_leaves_the_shared_bucket():
 
 
 def test_client_stays_muted_for_a_shared_debt_without_room():
-    t = CrowdedOut()
-    t.client_sends(m.produce(1))
-    t.shared.record(90_000, t.now)
-    t.client_sends(m.produce(2))
-    t.broker_answers(m.produced(1), m.produced(2))
+    t = muted_for_a_shared_debt()
     t.core.find_room(t.now)
     t.passes(79.0)
     assert t.paused
