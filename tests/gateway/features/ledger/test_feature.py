@@ -73,14 +73,15 @@ async def test_folds_end_after_a_minute_at_the_latest(
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     monkeypatch.setattr(feature, "_LOOK_SECONDS", 0.0)
     ledger = Ledger(config.model_copy(update={"flush_seconds": 3_600.0}), "weir-1", counters, UsageSampler(0.0), lambda: ())
+    loop = asyncio.get_running_loop()
     running = asyncio.create_task(ledger._run())
     await asyncio.sleep(0)
     async with asyncio.timeout(30.0):
         for number in range(2):
             ledger.notify(rejection(count=number))
             now += 60.0
-            while len(written()) <= number:  # noqa: ASYNC110 -- the ledger tells nobody
-                await asyncio.sleep(0)
+            while len(await loop.run_in_executor(ledger._thread, written)) <= number:  # no file is renamed meanwhile
+                pass
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
