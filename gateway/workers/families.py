@@ -50,15 +50,23 @@ class Totals:
 
     Prometheus treats a falling counter as restarted at 0, and would count all other workers' counts again. Counts after a
     worker's last scrape are lost with the worker. A counter that all workers have forgotten ends, and begins at 0 again.
+    All workers count the reloads of the config. A new worker goes on from the count of the others.
     """
 
     def __init__(self) -> None:
         self._gone: list[Metric] = []
         self._forgotten: list[Metric] = []
         self._last: dict[int, Families] = {}
+        self._common: dict[_Key, float] = {}
+        self._begun_at: dict[int, dict[_Key, float]] = {}
 
     def seen(self, process: int, page: Families) -> None:
         """Record the current page of a process. Pages of one process come in the order in which it wrote them."""
+        if process not in self._last:
+            first = _values(_common(page))
+            missing = {key: count - first.get(key, 0.0) for key, count in self._common.items()}
+            self._begun_at[process] = {key: count for key, count in missing.items() if count > 0}
+        page = _raised(page, self._begun_at[process])
         if lost := _lost(self._last.get(process, ()), page):
             self._forgotten = merge_families([self._forgotten, lost])
         self._last[process] = page
@@ -67,6 +75,7 @@ class Totals:
         """One page from the processes that `answered`, with the last counters of silent and of ended processes."""
         running, fresh = set(processes), set(answered)
         for process in self._last.keys() - running:
+            del self._begun_at[process]
             gone = merge_families([self._gone, _counters(self._last.pop(process))])
             if sum(len(family.samples) for family in gone) <= MAX_KEPT:
                 self._gone = gone
@@ -75,13 +84,25 @@ class Totals:
             self._forgotten = _chosen(self._forgotten, lambda key, _: key in known)
         silent = [_counters(page) for process, page in self._last.items() if process not in fresh]
         kept = [*silent, self._gone, self._forgotten]
-        return merge_families([*(self._last[process] for process in self._last if process in fresh), *kept])
+        merged = merge_families([*(self._last[process] for process in self._last if process in fresh), *kept])
+        self._common = _values(_common(merged))
+        return merged
 
 
 def _lost(before: Families, now: Families) -> list[Metric]:
     """The counts of `before` that `now` lacks, or that have begun at 0 again."""
     current = _values(_counters(now))
     return _chosen(_counters(before), lambda key, value: current.get(key, -1.0) < value)
+
+
+def _raised(page: Families, by: Mapping[_Key, float]) -> Families:
+    """The page with higher counts. Counts that the page lacks stay away."""
+    return [
+        _family(family, {key: value + by.get(key, 0.0) for key, value in _values([family]).items()})
+        if by and _is_common(family)
+        else family
+        for family in page
+    ]
 
 
 def _chosen(page: Families, choose: Callable[[_Key, float], bool]) -> list[Metric]:
@@ -97,6 +118,15 @@ def _values(page: Families) -> dict[_Key, float]:
 def _counters(page: Families) -> list[Metric]:
     """The counters and histograms of a page."""
     return [family for family in page if family.type in {"counter", "histogram"}]
+
+
+def _common(page: Families) -> list[Metric]:
+    """The counters that all workers count alike, such as reloads of the config."""
+    return [family for family in page if _is_common(family)]
+
+
+def _is_common(family: Metric) -> bool:
+    return family.type == "counter" and MERGE.get(family.name) == "max"
 
 
 def _family(like: Metric, values: Mapping[_Key, float]) -> Metric:

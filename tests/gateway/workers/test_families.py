@@ -65,6 +65,10 @@ weir_request_seconds_sum{api="Produce"} 0.125
 # TYPE process_start_time_seconds gauge
 process_start_time_seconds 900
 """
+RELOADS = """\
+# TYPE weir_config_reloads_total counter
+weir_config_reloads_total{{result="success"}} {}
+"""
 PRODUCE = '# TYPE weir_requests_total counter\nweir_requests_total{{api="Produce"}} {}\n'
 OF_PROCESS = """\
 # TYPE weir_connections gauge
@@ -167,6 +171,28 @@ class TestTotals:
         assert values(totals.merged([1, 2], []))[name] == 2, "a silent worker"
         totals.seen(2, page(PRODUCE.format(1)))
         assert values(totals.merged([2], [2]))[name] == 2, "an ended worker"
+
+    def test_new_workers_go_on_from_the_count_of_the_others(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(RELOADS.format(5)))
+        totals.seen(2, page(RELOADS.format(5)))
+        totals.merged([1, 2], [1, 2])
+        totals.seen(3, page(RELOADS.format(0)))
+        totals.merged([2, 3], [2, 3])
+        totals.seen(4, page(RELOADS.format(0)))
+        totals.merged([3, 4], [3, 4])
+        for process in (3, 4):
+            totals.seen(process, page(RELOADS.format(1)))
+        assert values(totals.merged([3, 4], [3, 4])) == {"weir_config_reloads_total{'result': 'success'}": 6}
+
+    def test_reload_during_the_first_look_counts_once(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(RELOADS.format(1)))
+        totals.seen(2, page(RELOADS.format(0)))
+        totals.merged([1, 2], [1, 2])
+        for process in (1, 2):
+            totals.seen(process, page(RELOADS.format(1)))
+        assert values(totals.merged([1, 2], [1, 2])) == {"weir_config_reloads_total{'result': 'success'}": 1}
 
     def test_silent_worker_keeps_its_counters(self) -> None:
         totals = Totals()
