@@ -1,5 +1,6 @@
 """Writes log lines in a thread: a reader of stderr that stands still must not stop the event loop."""
 
+import fcntl
 import logging
 import os
 import threading
@@ -68,7 +69,14 @@ class LogWriter(logging.Handler):
                 self._changed.wait_for(lambda: self._lines)
                 data = f"{self._lines.popleft()}\n".encode(errors="backslashreplace")
                 self._writing = True
-            # One write for each line: workers share a pipe, and its kernel tears no write of up to 4 KiB.
             with suppress(OSError):  # the reader has gone
-                while data:
-                    data = data[os.write(self._descriptor, data) :]
+                self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        # Workers share a pipe, and its kernel tears writes of more than 4 KiB. The lock ends with its process.
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)

@@ -76,6 +76,20 @@ def test_process_writes_its_last_lines() -> None:
 
 
 @pytest.mark.process
+def test_processes_with_one_pipe_tear_no_long_line(pipe: tuple[int, int]) -> None:
+    program = (
+        "import logging; from gateway import log_writer; from gateway.log import configure_logging;"
+        " log_writer.FLUSH_SECONDS = 60; configure_logging('text');"
+        " [logging.getLogger('weir').info('%s', {letter!r} * 100_000) for _ in range(20)]"
+    )
+    commands = [[sys.executable, "-c", program.format(letter=letter)] for letter in "abc"]
+    processes = [subprocess.Popen(command, stderr=pipe[1]) for command in commands]
+    lines = read_lines(pipe[0], 60)
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert sorted(line.split()[-1] for line in lines) == sorted([letter * 100_000 for letter in "abc"] * 20)
+
+
+@pytest.mark.process
 def test_process_ends_without_a_reader() -> None:
     program = (
         "import logging; from gateway.log import configure_logging; configure_logging('text');"
