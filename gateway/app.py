@@ -17,6 +17,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.config.topic_keys import own_topics
 from gateway.drain import Drain, Stopping
+from gateway.features.controller_mutations.costs import BROKER_CONFIGS
 from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
@@ -106,8 +107,8 @@ class Gateway:
         contexts = [parts.upstream.live, *(listener.live for listener in self._listeners)]
         self._certificates = [live for live in contexts if live is not None]
         self._drain = Drain(parts.sessions, self._listeners, lambda: self._effective.config.connections)
-        learn_default = features.mutations.known_topics.learn_default
-        self._discovery = Discovery(parts.upstream, parts.metadata, self._require_sasl, learn_default)
+        learn = features.mutations.known_topics.learn_defaults
+        self._discovery = Discovery(parts.upstream, parts.metadata, self._require_sasl, BROKER_CONFIGS, learn)
         view = AdminView(
             parts.engine,
             parts.counters,

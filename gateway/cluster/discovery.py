@@ -5,7 +5,7 @@ import logging
 import random
 import ssl
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.sasl import SaslHandshakeRequest
@@ -21,13 +21,13 @@ RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 30.0
 """The pause between two attempts while the brokers refuse Weir's credentials. Brokers log each attempt."""
 
-DEFAULTS_SECONDS = 60.0
-"""The time between two requests for num.partitions. Answers to clients have the number as well."""
+CONFIGS_SECONDS = 60.0
+"""The time between two requests for a broker's configs."""
 
 PROBE_SECONDS = 5.0
 
+_NO_ERROR = 0
 _BROKER = 4  # Kafka's `ConfigResource.Type`
-_PARTITIONS = "num.partitions"
 _NO_MECHANISM = "WEIR-ASKS"
 _MAX_ANSWER_BYTES = 64 * 1024
 _TLS_ALERT = b"\x15\x03"
@@ -39,7 +39,7 @@ class Discovery:
     """Runs the loop of `metadata` and keeps `Brokers` up to date.
 
     `on_sasl` is called after each answer: True if the brokers require SASL, or None if the cluster does not answer.
-    `on_partitions` is called with the cluster's num.partitions.
+    `on_configs` is called with those of the configs `names` that a broker has.
     """
 
     def __init__(
@@ -47,14 +47,16 @@ class Discovery:
         upstream: Upstream,
         metadata: ClusterMetadata,
         on_sasl: Callable[[bool | None], None],
-        on_partitions: Callable[[int], None],
+        names: Sequence[str],
+        on_configs: Callable[[Mapping[str, str]], None],
     ) -> None:
         self._upstream = upstream
         self._metadata = metadata
         self._brokers = upstream.brokers
         self._login = upstream.login
         self._on_sasl = on_sasl
-        self._on_partitions = on_partitions
+        self._names = names
+        self._on_configs = on_configs
         self._context = upstream.context
         self._answers = False
         self._reached = False
@@ -70,26 +72,25 @@ class Discovery:
         with self._metadata.subscribe(self._note):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._metadata.run(self._failed))
-                group.create_task(self._learn_defaults())
+                group.create_task(self._learn_configs())
 
-    async def _learn_defaults(self) -> None:
+    async def _learn_configs(self) -> None:
         while True:
             if self._answers:
                 try:
-                    await self._ask_defaults(random.choice(list(self._metadata.brokers)))  # noqa: S311
+                    await self._ask_configs(random.choice(list(self._metadata.brokers)))  # noqa: S311
                 except ClusterError as error:
-                    _log.debug("num.partitions is not known: %s", error)
-                await asyncio.sleep(DEFAULTS_SECONDS)
+                    _log.debug("the brokers' configs are not known: %s", error)
+                await asyncio.sleep(CONFIGS_SECONDS)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _ask_defaults(self, node_id: int) -> None:
-        """Learn num.partitions, unless the broker refuses the request."""
-        answer = await self._metadata.ask(node_id, DescribeConfigsRequest([(_BROKER, str(node_id), [_PARTITIONS])]))
+    async def _ask_configs(self, node_id: int) -> None:
+        """Learn a broker's configs, unless it refuses the request."""
+        answer = await self._metadata.ask(node_id, DescribeConfigsRequest([(_BROKER, str(node_id), list(self._names))]))
         with answer_of("DescribeConfigs"):
-            for _error, _message, _type, _name, entries, *_ in answer.resources:
-                for name, value, *_ in entries:
-                    if name == _PARTITIONS and str(value).isdigit():
-                        self._on_partitions(int(value))
+            for error, _message, _type, _name, entries, *_ in answer.resources:
+                if error == _NO_ERROR:
+                    self._on_configs({name: value for name, value, *_ in entries if value is not None})
 
     def _note(self, brokers: Mapping[int, Address]) -> None:
         if not brokers:

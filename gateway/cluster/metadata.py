@@ -14,7 +14,7 @@ from gateway import clock
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import Answer, AnyRequest, ClusterError, Connections, Security, check_error, in_any_order, plaintext
 from gateway.cluster.requests import describe_topics
-from protocol.bodies.topic_metadata import MetadataAnswer, TopicMetadata
+from protocol.bodies.topic_metadata import UNKNOWN_TOPIC, MetadataAnswer, TopicMetadata
 
 REFRESH_SECONDS = 5.0
 HURRY_SECONDS = 0.2
@@ -24,7 +24,6 @@ WANTED_SECONDS = 4 * REFRESH_SECONDS
 """The loop asks for a topic until `look` has not been called for it for this time."""
 
 _TIMEOUT_MS = 5_000
-_UNKNOWN_TOPIC = 3
 
 _log = logging.getLogger("weir.cluster")
 
@@ -141,7 +140,7 @@ class ClusterMetadata:
             asked_at, found = self._topics.get(topic, (now, None))
             if asked_at < now:  # the answer does not name the topic
                 return ClusterLook(self.brokers)
-        if found is None or found.error == _UNKNOWN_TOPIC:
+        if found is None or found.error == UNKNOWN_TOPIC:
             return ClusterLook(self.brokers)
         check_error(found.error, f"topic {topic}")
         return ClusterLook(self.brokers, TopicLook(found.topic_id, found.leaders))
@@ -215,7 +214,7 @@ class ClusterMetadata:
             # A slow answer to an earlier request must not replace a later one: the topic would seem to be recreated.
             if asked_at >= self._topics.get(name, (asked_at, topic))[0]:
                 self._topics[name] = asked_at, topic
-                if topic.error != _UNKNOWN_TOPIC:
+                if topic.error != UNKNOWN_TOPIC:
                     self._on_topic(name, topic.topic_id)
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:

@@ -24,6 +24,8 @@ BY_ID: Final = 12
 TOPICS_PER_REQUEST: Final = 500
 """Limit on the topics of one request. The response names all their partitions, and the gateway decodes it at once."""
 
+UNKNOWN_TOPIC: Final = 3
+LEADER_NOT_AVAILABLE: Final = 5
 TOPIC_AUTHORIZATION_FAILED: Final = 29
 
 _KEY: Final = ApiKey.METADATA
@@ -57,11 +59,14 @@ class MetadataAnswer(NamedTuple):
     topics: list[TopicMetadata]
 
 
-def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> list[bytes]:
-    """Request frames for topics by their names, of at most `TOPICS_PER_REQUEST` topics each."""
+def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str], *, create: bool = False) -> list[bytes]:
+    """Request frames for topics by their names, of at most `TOPICS_PER_REQUEST` topics each.
+
+    `create`: the broker may create missing topics, if its config allows that.
+    """
     header = RequestHeader(_KEY, BY_NAME, correlation_id, client_id, 0)
     topics = [addresses.encode_string(name, compact=False) for name in sorted(names)]
-    return [encode_request(header, INT32.pack(len(some)) + b"".join(some) + b"\0") for some in _batches(topics)]
+    return [encode_request(header, INT32.pack(len(some)) + b"".join(some) + bytes([create])) for some in _batches(topics)]
 
 
 def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) -> list[bytes]:

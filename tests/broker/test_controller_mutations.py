@@ -1,11 +1,15 @@
 """A quota of 2 partitions per second with a burst of 22, with real clients and compared with the broker's own quota."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from kafka import KafkaProducer
 
 from loadtest.scenarios.mutations.__main__ import RETRYING_ADMIN
 from loadtest.scenarios.mutations.comparison import (
@@ -19,6 +23,7 @@ from loadtest.scenarios.mutations.comparison import (
 from loadtest.scenarios.mutations.raw import RawAdmin
 from loadtest.scenarios.mutations.script import NUM_PARTITIONS, SCENARIOS, THROTTLED
 from loadtest.testkit.kafka import KafkaCluster, ToolError, run_tool
+from protocol.bodies.topic_metadata import UNKNOWN_TOPIC
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
@@ -29,18 +34,25 @@ CLIENTS = ["mixed", "older", "retries", "librdkafka", "guess"]
 SLOW_CLIENTS = ["tokens", "tool", "decoy"]
 SLOW_RATE, SLOW_BURST = 0.2, 2.2
 """So slow that no test pays a debt by taking long."""
+PRODUCERS = ["maker", "produces-librdkafka", "produces-kafka-python", "produces-aiokafka"]
+ONE_TOPIC = 0.01
+"""A rate with which the first topic puts a client in debt for minutes."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with KafkaCluster(tmp_path_factory.mktemp("kafka"), properties=KAFKA_PROPERTIES) as kafka:
+    properties = {**KAFKA_PROPERTIES, "auto.create.topics.enable": "true"}
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), properties=properties) as kafka:
         yield kafka
 
 
 @pytest.fixture(scope="module")
 def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     entities = (
-        weir_entities(map(weir_client, SCENARIOS)) + weir_entities(CLIENTS, RATE) + weir_entities(SLOW_CLIENTS, SLOW_RATE)
+        weir_entities(map(weir_client, SCENARIOS))
+        + weir_entities(CLIENTS, RATE)
+        + weir_entities(SLOW_CLIENTS, SLOW_RATE)
+        + weir_entities(PRODUCERS, ONE_TOPIC)
     )
     config = {"quotas": {"entities": [*entities, {"client-id": "free", "exempt": True}]}}
     with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, config) as weir:
@@ -144,6 +156,52 @@ def test_default_partition_count_is_known_at_first_use(gateway: Weir) -> None:
         answer = admin.create([{"name": f"guess-{number}"} for number in range(created + 1)])
     assert [error for _, error, _ in answer.topics] == [0] * created + [THROTTLED]
     assert "not known" not in gateway.log()
+
+
+def produce_librdkafka(servers: str, client_id: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, "client.id": client_id, "message.timeout.ms": 120_000})
+    producer.produce(topic, b"x")
+    assert producer.flush(120) == 0
+
+
+def produce_kafka_python(servers: str, client_id: str, topic: str) -> None:
+    with closing(KafkaProducer(bootstrap_servers=servers, client_id=client_id)) as producer:
+        producer.send(topic, b"x").get(120)
+
+
+def produce_aiokafka(servers: str, client_id: str, topic: str) -> None:
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers, client_id=client_id) as producer:
+            await producer.send_and_wait(topic, b"x")
+
+    asyncio.run(produce())
+
+
+@pytest.mark.parametrize("produce", [produce_librdkafka, produce_kafka_python, produce_aiokafka])
+def test_topic_that_a_producer_creates_costs_its_partitions(
+    produce: Callable[[str, str, str], None], cluster: KafkaCluster, gateway: Weir
+) -> None:
+    name = produce.__name__.removeprefix("produce_").replace("_", "-")
+    produce(gateway.bootstrap_servers, f"produces-{name}", f"created-{name}")
+    assert partitions(cluster, f"created-{name}") == NUM_PARTITIONS
+    assert tokens(gateway, f"produces-{name}") == pytest.approx(ONE_TOPIC * 11 - NUM_PARTITIONS, abs=ONE_TOPIC * 120)
+
+
+def test_topics_over_the_quota_are_not_created(cluster: KafkaCluster, gateway: Weir) -> None:
+    names = [f"maker-{number}" for number in range(4)]
+
+    def created() -> set[str]:
+        return set(names).intersection(AdminClient(direct).list_topics(timeout=60).topics)
+
+    direct = {"bootstrap.servers": cluster.bootstrap_servers}
+    with closing(RawAdmin(gateway.bootstrap_servers, "maker")) as admin:
+        assert set(admin.describe(names, create=True).errors.values()) == {UNKNOWN_TOPIC}
+        wait_until(created, "the first topic is created")
+        admin.describe(names, create=True)
+    with closing(RawAdmin(cluster.bootstrap_servers, "direct")) as broker:
+        broker.create([{"name": "maker-fence", "count": 1}])
+    partitions(cluster, "maker-fence")  # the controller executes one creation after the other
+    assert created() == {names[0]}
 
 
 def test_exempt_client_is_free(gateway: Weir) -> None:

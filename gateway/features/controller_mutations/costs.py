@@ -6,21 +6,20 @@ another reason costs nothing.
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey
 from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
-from protocol.bodies.topic_metadata import TOPIC_AUTHORIZATION_FAILED, TopicMetadata
+from protocol.bodies.topic_metadata import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, TopicMetadata
 
 NO_ERROR: Final = 0
-_UNKNOWN_TOPIC: Final = 3
 _ALREADY_EXISTS: Final = 36
 _INVALID_PARTITIONS: Final = 37
 _INVALID_ASSIGNMENT: Final = 39
 _UNKNOWN_TOPIC_ID: Final = 100
 _MISSING_MESSAGES: Final = {
-    _UNKNOWN_TOPIC: "This server does not host this topic-partition.",
+    UNKNOWN_TOPIC: "This server does not host this topic-partition.",
     _UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
 }
 """Only for DeleteTopics. For CreatePartitions of an unknown topic, KRaft sends no text."""
@@ -28,7 +27,16 @@ _MISSING_MESSAGES: Final = {
 RECENT_SECONDS: Final = 5.0
 """A confirmed change overrides the metadata of all brokers for this time, because their metadata may be older."""
 
+CREATION_SECONDS: Final = 60.0
+"""A missing topic that a broker is asked to create costs its partitions once in this time. No answer has the outcome."""
+
 MAX_RECENT: Final = 10_000
+
+_PARTITIONS: Final = "num.partitions"
+_CREATION: Final = "auto.create.topics.enable"
+
+BROKER_CONFIGS: Final = (_PARTITIONS, _CREATION)
+"""The configs of brokers that `KnownTopics.learn_defaults` takes."""
 
 _log = logging.getLogger("weir.mutations")
 
@@ -52,21 +60,30 @@ _INVALID: Final = Forecast(0)
 
 
 class KnownTopics:
-    """All connections share one object. `default_partitions` is the cluster's num.partitions; None while it is unknown."""
+    """All connections share one object. `default_partitions` is the cluster's num.partitions; None while it is unknown.
+
+    `created_by_brokers`: brokers create the missing topics of Metadata requests. False while that is unknown.
+    """
 
     def __init__(self) -> None:
         self.default_partitions: int | None = None
+        self.created_by_brokers = False
         self._recent: OrderedDict[str, tuple[int, float]] = OrderedDict()  # partitions, and the time of the change
         self._names: OrderedDict[bytes, str] = OrderedDict()
+        self._creations: OrderedDict[str, float] = OrderedDict()  # when the topic was charged
         self._guessed: set[str] = set()
 
-    def learn_default(self, partitions: int) -> None:
-        self.default_partitions = partitions
+    def learn_defaults(self, configs: Mapping[str, str]) -> None:
+        """Take a broker's configs."""
+        if configs.get(_PARTITIONS, "").isdigit():
+            self.default_partitions = int(configs[_PARTITIONS])
+        self.created_by_brokers = configs.get(_CREATION) == "true"
 
     def changed(self, name: str, partitions: int, now: float, topic_id: bytes | None = None) -> None:
         """Note the number of partitions that a broker has confirmed; 0 if the topic is deleted."""
         self._recent[name] = partitions, now
         self._recent.move_to_end(name)
+        self._creations.pop(name, None)
         if topic_id is not None:
             self._names[topic_id] = name
             self._names.move_to_end(topic_id)
@@ -82,6 +99,19 @@ class KnownTopics:
     def name_of(self, topic_id: bytes) -> str | None:
         """The name of a topic that was created through this gateway; None for all other topics."""
         return self._names.get(topic_id)
+
+    def creation_cost(self, name: str, now: float) -> int:
+        """The partitions that a creation by a broker costs; 0 if they were charged less than `CREATION_SECONDS` ago."""
+        if now - self._creations.get(name, float("-inf")) < CREATION_SECONDS:
+            return 0
+        return self.default_partitions or self.guess("num.partitions is unknown")
+
+    def created_by_broker(self, name: str, now: float) -> None:
+        """Note that a creation by a broker was charged."""
+        self._creations[name] = now
+        self._creations.move_to_end(name)
+        if len(self._creations) > MAX_RECENT:
+            self._creations.popitem(last=False)
 
     def guess(self, reason: str) -> int:
         """Assume one partition, and log this once for each `reason`."""
@@ -157,7 +187,7 @@ class Forecasts:
             return recent > 0
         found = self.found.get(name)
         # A client without the right to see a topic may still have the right to create it.
-        return found is not None and found.error not in (_UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
+        return found is not None and found.error not in (UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
 
     def _of_existing(self, topic: RequestedTopic, now: float) -> list[Forecast]:
         """The forecasts of a deletion or growth, one from each source that knows the topic. The most reliable source is first.
@@ -193,7 +223,7 @@ class Forecasts:
     def _missing(self, topic: RequestedTopic) -> int:
         """The error code for a missing topic."""
         found = self._described(topic)
-        return (found.error if found is not None else 0) or (_UNKNOWN_TOPIC_ID if topic.name is None else _UNKNOWN_TOPIC)
+        return (found.error if found is not None else 0) or (_UNKNOWN_TOPIC_ID if topic.name is None else UNKNOWN_TOPIC)
 
     def _described(self, topic: RequestedTopic) -> TopicMetadata | None:
         return self.found.get(topic.topic_id if topic.name is None else topic.name)

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from gateway.feature import Feature
 from gateway.features.controller_mutations.costs import KnownTopics
+from gateway.features.controller_mutations.creation_by_broker import metadata_factory
 from gateway.features.controller_mutations.handlers import handler_factories
 from gateway.features.controller_mutations.under_way import UnderWay
 from gateway.proxy.handler import HandlerFactory
 from gateway.steps import Steps
+from protocol.api_keys import ApiKey
 
 
 class ControllerMutations(Feature[None]):
@@ -18,7 +20,10 @@ class ControllerMutations(Feature[None]):
         self._under_way = UnderWay()
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
-        return handler_factories(self.known_topics, self._under_way)
+        return {
+            **handler_factories(self.known_topics, self._under_way),
+            ApiKey.METADATA: metadata_factory(self.known_topics, self._under_way),
+        }
 
     def tick(self, now: float) -> Steps[None]:
         self._under_way.tick(now)

@@ -107,7 +107,7 @@ class MutationHandler:
         """Wait for the outcome of other requests if the decision depends on it."""
         # The quotas may have changed while Weir waited, so it looks up the bucket again.
         self._buckets = self._connection.client.buckets(_KIND, now)
-        self._forecasts.limited = _have_limits(self._buckets)
+        self._forecasts.limited = have_limits(self._buckets)
         forecasts = self._forecasts.of_all(self._request.topics, now)
         quota = MutationQuota(self._buckets, strict=self._version >= self._strict_since)
         before, self._awaited = self._awaited, self._admit(quota, forecasts, now)
@@ -176,7 +176,7 @@ class MutationHandler:
         self._settle({}, now)
 
     def _limited(self, now: float) -> bool:
-        return _have_limits(self._connection.client.buckets(_KIND, now))
+        return have_limits(self._connection.client.buckets(_KIND, now))
 
     # The broker's metadata.
 
@@ -306,7 +306,7 @@ class MutationHandler:
         return topic_lists.refuse(self._key, self._version, requested, topic.error, topic.message)
 
 
-def _have_limits(buckets: Iterable[Bucket]) -> bool:
+def have_limits(buckets: Iterable[Bucket]) -> bool:
     """Shadow limits alone are no reason to ask the broker: its results correct their charge afterwards."""
     return any(bucket.meter is not None and not isinstance(bucket, ShadowBucket) for bucket in buckets)
 

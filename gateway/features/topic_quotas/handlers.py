@@ -38,8 +38,7 @@ MAX_DESCRIBED_BYTES: Final = 1 << 20
 """The longest answer to DescribeConfigs to which Weir adds thresholds: some 150 topics. Longer answers pass unchanged."""
 
 _KEY_BYTES: Final = KEY.encode()
-_UNKNOWN_TOPIC: Final = 3
-_NOT_THERE: Final = frozenset({_UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_FAILED})
+_NOT_THERE: Final = frozenset({metadata.UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_FAILED})
 """UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED."""
 
 

@@ -18,6 +18,7 @@ from kafka.protocol.admin import (
     DeleteTopicsResponse,
 )
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 TIMEOUT = 60.0
 
@@ -85,6 +86,13 @@ class RawAdmin:
         request = CreatePartitionsRequest(topics=rows, timeout_ms=30_000, validate_only=validate_only, version=version)
         answer = self._exchange(request, CreatePartitionsResponse, version)
         return Answer(_results(answer.results), answer.throttle_time_ms, {})
+
+    def describe(self, topics: list[str], *, create: bool, version: int = 12) -> Answer:
+        """Metadata. With `create`, the broker may create topics that it does not find."""
+        rows = [MetadataRequest.MetadataRequestTopic(version=version, name=name) for name in topics]
+        request = MetadataRequest(topics=rows, allow_auto_topic_creation=create, version=version)
+        answer = self._exchange(request, MetadataResponse, version)
+        return Answer(_results(answer.topics), answer.throttle_time_ms, {})
 
     def set_quota(self, client_id: str, rate: float) -> None:
         """Set the broker's own controller_mutation_rate of a client-id. Raises `ValueError` if the broker refuses."""

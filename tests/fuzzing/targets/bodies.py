@@ -41,6 +41,7 @@ KEYS: dict[str, tuple[ApiKey, ...]] = {
     "group_membership.session": (ApiKey.JOIN_GROUP,),
     "group_membership.commits": (ApiKey.OFFSET_COMMIT,),
     "group_membership": (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT),
+    "metadata_request": (ApiKey.METADATA,),
     "node_endpoints.rewrite_frame": (ApiKey.PRODUCE, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.FETCH, ApiKey.SHARE_FETCH),
     "node_endpoints.rewrite_tail": (ApiKey.FETCH, ApiKey.SHARE_FETCH),
     "produce": (ApiKey.PRODUCE,),
@@ -65,6 +66,7 @@ ELSEWHERE = {
     "produced_topics.producer_sequence", "produced_topics.scan_whole", "produced_topics.remainder", "produced_topics.without",
     "produced_topics.merged",
     "topic_lists.keep", "topic_lists.read_results", "topic_lists.answer_with",
+    "metadata_request.without_creation",  # by the target `session`
     "topic_metadata.read_answer",
 }  # fmt: skip
 """Functions that take more than bytes, and the targets in which others call them."""

@@ -7,8 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from gateway.alter_queue import BROKER_ACLS, AlterQueue
-from gateway.features.controller_mutations import handlers as mutations
-from gateway.features.controller_mutations.costs import KnownTopics
+from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.quota_api import handlers as quota_api
 from gateway.features.quota_api.rules import ListedQuotas, alteration, described
 from gateway.features.topic_quotas import handlers as topic_configs
@@ -59,8 +58,10 @@ class Session(Transcript):
             quotas.update_topics({"payments": bytes([1]) * 16, "orders": bytes([2]) * 16})
             produced.make_inspector = TopicInspection(quotas, 19, lambda rejection, now: None).open
         counters = Counters()
+        mutations = ControllerMutations()
+        mutations.known_topics.learn_defaults({"num.partitions": "3", "auto.create.topics.enable": "true"})
         handlers = {
-            **mutations.handler_factories(KnownTopics()),
+            **mutations.handlers(),
             **quota_api.handler_factories(self.queue, self.describe, at_once),
             **topic_configs.handler_factories(thresholds),
             **SaslObserver(counters, "sub").handler_factories(),
@@ -188,6 +189,7 @@ def seeds():
         lambda: _ask(topics.grow(1, {"a": 5}), response_frame(3, 4, rng), response_frame(ApiKey.CREATE_PARTITIONS, 3, rng)),
         _alter_quotas,
         _describe_quotas,
+        _creating_metadata,
         _alter_configs,
         _describe_configs,
     ]
@@ -233,6 +235,13 @@ def _describe_quotas() -> bytes:
     answer = {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "entries": []}
     frame = codec.encode_response(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, answer)
     return _ask(codec.encode_request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, values, 1, "etl"), frame)
+
+
+def _creating_metadata() -> bytes:
+    values = {"topics": [{"name": "a"}, {"name": "b"}], "allow_auto_topic_creation": True}
+    request = codec.encode_request(ApiKey.METADATA, 12, values, 1, "etl")
+    missing = topics.metadata_answer(1, {"a": 0, "b": 2})
+    return _ask(request, missing, topics.metadata_answer(1, {"a": 0}), topics.metadata_answer(1, {"a": 0}, version=12))
 
 
 def _alter_configs() -> bytes:

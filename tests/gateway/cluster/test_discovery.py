@@ -44,9 +44,9 @@ def stub():
         yield broker
 
 
-def discovery_of(upstream, on_sasl=lambda _: None, on_partitions=lambda _: None):
+def discovery_of(upstream, on_sasl=lambda _: None, on_configs=lambda _: None):
     metadata = ClusterMetadata(upstream.brokers.anyone, upstream.client_options)
-    return Discovery(upstream, metadata, on_sasl, on_partitions)
+    return Discovery(upstream, metadata, on_sasl, ("one", "other"), on_configs)
 
 
 async def test_unreachable_cluster_is_reported_with_cause_and_key(caplog):
@@ -122,21 +122,21 @@ async def test_brokers_are_learned_in_order_of_ids(stub):
 
 
 @pytest.mark.parametrize(
-    ("entries", "learnt"),
-    [([("num.partitions", "6")], [6]), ([("num.partitions", None)], []), ([("other", "6")], []), ([], [])],
+    ("error_code", "entries", "learnt"), [(0, [("one", "6"), ("other", None)], [{"one": "6"}]), (0, [], [{}]), (31, [], [])]
 )
-async def test_num_partitions_is_learned_from_a_broker(entries, learnt, monkeypatch):
+async def test_configs_are_learned_from_a_broker(error_code, entries, learnt, monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     requests, got = [], []
 
     def answer(request):
         requests.append(request)
         configs = [{"name": name, "value": value} for name, value in entries]
-        return request.answer(results=[{"error_code": 0, "resource_type": 4, "resource_name": "1", "configs": configs}])
+        result = {"error_code": error_code, "resource_type": 4, "resource_name": "1", "configs": configs}
+        return request.answer(results=[result])
 
     with StubBroker() as broker:
         broker.answers[ApiKey.DESCRIBE_CONFIGS] = answer
-        async with running(discovery_of(upstream_of(broker), on_partitions=got.append).run()):
+        async with running(discovery_of(upstream_of(broker), on_configs=got.append).run()):
             await until(lambda: requests and len(got) >= len(learnt))
             await asyncio.sleep(0.05)  # wait, because nothing else must be learnt
     assert got == learnt

@@ -69,9 +69,9 @@ def refused(name: str | None, topic_id: uuid.UUID | None = None) -> dict[str, An
     return {"name": name, "error_code": 89} | ({"topic_id": topic_id} if topic_id else {})
 
 
-def metadata_request(correlation_id: int, names: list[str]) -> bytes:
+def metadata_request(correlation_id: int, names: list[str], *, create: bool = False) -> bytes:
     """Return Weir's own request for topics by name."""
-    values = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": False}
+    values = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": create}
     return codec.encode_request(ApiKey.METADATA, 4, values, correlation_id, "etl")
 
 
