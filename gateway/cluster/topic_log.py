@@ -18,8 +18,9 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
 from gateway.cluster.client import ClusterError, MissingTopicError, answer_of, check_error
+from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
-from gateway.cluster.record_batches import Record, batches_of
+from gateway.cluster.record_batches import NO_TIMESTAMP, Record, batches_of
 
 LEADER_SECONDS = 5.0
 """The maximum time to wait for a leader of each partition."""
@@ -35,6 +36,7 @@ _FETCH_BYTES = 8 * 1024 * 1024
 _PRODUCE_TIMEOUT_MS = 5_000
 _EARLIEST, _LATEST = -2, -1
 _OFFSET_OUT_OF_RANGE = 1
+_INVALID_TIMESTAMP = 32
 _TOPIC_EXISTS = 36
 _TOPIC_RESOURCE = 2
 _ALL_REPLICAS = -1
@@ -47,11 +49,15 @@ _log = logging.getLogger("weir.cluster")
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """Settings for creating the topic. Its cleanup.policy is `compact` unless `configs` has another one."""
+    """Settings for creating the topic. Its cleanup.policy is `compact` unless `configs` has another one.
+
+    `timed`: records have the time of the gateway's wall clock. Brokers refuse records more than an hour ahead of their clock.
+    """
 
     name: str
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +66,6 @@ class Written:
 
     topic_id: bytes
     ends: Mapping[int, int]
-
-
-@dataclass(slots=True)
-class LinkStatus:
-    """`connected` is True if the last attempt to read or to write succeeded; `problem` is empty then."""
-
-    connected: bool = False
-    problem: str = ""
-
-
-@dataclass(slots=True)
-class LogStatus:
-    """Status for metrics and messages.
-
-    `caught_up` is True after the reader has reached the end that the topic had at the first read. `behind` counts the offsets
-    that the last read left. `interrupted` is False while the reader is at the end. It becomes True by a failed read, but not by
-    a missing topic. `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
-    """
-
-    reader: LinkStatus = field(default_factory=LinkStatus)
-    publisher: LinkStatus = field(default_factory=LinkStatus)
-    caught_up: bool = False
-    behind: int = 0
-    interrupted: bool = True
-    records_total: int = 0
-    unreadable_batches_total: int = 0
-    published_at: float | None = None
-    published_total: int = 0
-    publication_errors_total: int = 0
-
-    def publication_age(self, now: float) -> float | None:
-        """The seconds since the last publication, None before the first one."""
-        return None if self.published_at is None else now - self.published_at
-
-    @property
-    def skipped(self) -> dict[str, int]:
-        return {"unreadable_batch": self.unreadable_batches_total} if self.unreadable_batches_total else {}
 
 
 class TopicLog:
@@ -336,12 +305,15 @@ class TopicLog:
             partition = (murmur2(record[0] or b"") & 0x7FFFFFFF) % len(topic.leaders)
             by_partition.setdefault(partition, []).append(record)
         ends = {}
+        timestamp_ms = int(clock.wall() * 1000) if self.spec.timed else NO_TIMESTAMP
         for partition, some in by_partition.items():
-            for batch, count in batches_of(some):
+            for batch, count in batches_of(some, timestamp_ms):
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
                 response = await self._writing.ask(topic.leaders[partition], request)
                 with answer_of("Produce"):
                     ((_, ((_, code, first, *_),)),) = response.topics
+                    if code == _INVALID_TIMESTAMP:
+                        raise ClusterError(f"the brokers refuse this machine's time: set its clock ({code})")
                     check_error(code, f"{self.spec.name}-{partition}")
                     ends[partition] = first + count
         return Written(topic.topic_id, ends)

@@ -119,5 +119,5 @@ def ledger_topic(config: LedgerConfig, gateway: str, connect: Callable[[], OwnCl
     if config.topic is None:
         return None
     kept = round(config.retention_days * _DAY_MS)
-    spec = TopicSpec(config.topic, configs={"cleanup.policy": "delete", "retention.ms": str(kept)})
-    return LedgerTopic(connect, spec, gateway)
+    configs = {"cleanup.policy": "delete", "retention.ms": str(kept), "message.timestamp.type": "LogAppendTime"}
+    return LedgerTopic(connect, TopicSpec(config.topic, configs=configs, timed=True), gateway)

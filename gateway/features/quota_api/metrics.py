@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.admin.metrics.row import Row, Value, one_of, reasons_of
-from gateway.cluster.topic_log import LogStatus
+from gateway.cluster.log_status import LogStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.cluster.topic_log import LogStatus
+from gateway.cluster.log_status import LogStatus
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.limits import Limit
 from gateway.features.volume_quotas.rules import VolumeVerdict

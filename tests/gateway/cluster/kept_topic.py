@@ -24,9 +24,9 @@ class KeptTopic:
     """`connect` is for a TopicLog. `batches` are as they were sent, which is where offsets and what is damaged come from.
 
     `open` are the numbers of the clients that have not been closed. `fails` is called with each Produce
-    request's number, from 1 on: True, and the broker is gone. `has_end` is False while the broker does not say where
-    the topic ends. Without `reachable`, each request fails. `disks` are the used bytes of 1000 by broker, for
-    DescribeLogDirs; a broker in `hung` does not answer that before its event.
+    request's number, from 1 on: True, and the broker is gone. `refusal` is the error code of each Produce. `has_end` is
+    False while the broker does not say where the topic ends. Without `reachable`, each request fails. `disks` are the
+    used bytes of 1000 by broker, for DescribeLogDirs; a broker in `hung` does not answer that before its event.
     """
 
     def __init__(self):
@@ -36,6 +36,7 @@ class KeptTopic:
         self.generation = 1
         self.produced = 0
         self.fails = lambda number: False
+        self.refusal = 0
         self.has_end = True
         self.reachable = True
         self.brokers = dict(BROKER)
@@ -135,8 +136,9 @@ class KeptTopic:
         if self.fails(self.produced):
             raise ClusterError("the broker is gone")
         ((topic, ((partition, batch),)),) = request._topics
-        if not self.exists:
-            return SimpleNamespace(topics=[(topic, [(partition, 3, -1)])])
+        refusal = self.refusal if self.exists else 3
+        if refusal:
+            return SimpleNamespace(topics=[(topic, [(partition, refusal, -1)])])
         return SimpleNamespace(topics=[(topic, [(partition, 0, self.append(batch, int.from_bytes(batch[57:61], "big")))])])
 
     def _offset(self, request):

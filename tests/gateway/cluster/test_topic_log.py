@@ -6,8 +6,11 @@ from contextlib import suppress
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 
+from gateway import clock
 from gateway.cluster import topic_log
+from gateway.cluster.client import ClusterError
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -139,3 +142,23 @@ async def test_topic_is_created_with_producer_compression():
         await topic.created.wait()
         await reader.until(lambda: reader.log.topic_id)
     assert topic.configs == {"cleanup.policy": "compact", "compression.type": "producer"}
+
+
+@pytest.mark.parametrize(("timed", "timestamp"), [(False, -1), (True, 1_700_000_000_000)])
+async def test_only_timed_records_have_the_wall_clock(timed, timestamp, monkeypatch):
+    """Brokers refuse a time that is more than an hour ahead of their own."""
+    monkeypatch.setattr(clock, "wall", lambda: 1_700_000_000.0)
+    topic = KeptTopic()
+    log = TopicLog(topic.connect, TopicSpec("a-topic", timed=timed), lambda key, value: None)
+    await log.publish([(b"a", b"1"), (b"b", b"2")])
+    (batch,) = topic.batches
+    assert [record.timestamp for record in MemoryRecords(batch).next_batch()] == [timestamp, timestamp]
+
+
+async def test_refused_time_is_explained(caplog):
+    topic = KeptTopic()
+    topic.refusal = 32
+    log = TopicLog(topic.connect, TopicSpec("a-topic", timed=True), lambda key, value: None)
+    with pytest.raises(ClusterError, match="refuse this machine's time: set its clock"):
+        await log.publish([(b"a", b"1")])
+    assert "topic a-topic can't be written: the brokers refuse this machine's time" in caplog.text

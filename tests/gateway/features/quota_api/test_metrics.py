@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.admin.view import AdminView
-from gateway.cluster.topic_log import LinkStatus, LogStatus
+from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from tests.gateway.admin.test_metrics import Page

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from gateway.admin.http import AdminBindError
-from gateway.cluster.topic_log import LinkStatus, LogStatus
+from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.features.volume_quotas.agent_admin import AgentServer
 from gateway.features.volume_quotas.report import PublisherReport
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
-from gateway.cluster.topic_log import LinkStatus, LogStatus
+from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
