@@ -150,6 +150,7 @@ class _NewConfig:
     config: WeirConfig
     changes: tuple[str, ...]
     warnings: tuple[str, ...]
+    characters: int
 
 
 class Reloader:
@@ -157,8 +158,8 @@ class Reloader:
 
     The reloader reads the file at SIGHUP and when its directory changes. Such a change is an edit in place, a rename over the
     file, or the swap of a ConfigMap's `..data` link. It also reads the file every second, for file systems without
-    notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text that is shorter
-    than before, or whose last line has no end, must stay the same for 3 s, unless SIGHUP comes.
+    notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text must
+    stay the same for 3 s if it is shorter than the one in effect, or its last line has no end. SIGHUP ends each wait.
 
     A refused text is tried again, at first after a minute, as the cause may be a file that it names.
 
@@ -182,6 +183,7 @@ class Reloader:
         self._on_hangup = on_hangup
         self._prepare = prepare
         self._seen: _Content | None = None
+        self._characters = 0  # of the text in effect
         self._refusal: tuple[Problem, ...] = ()
         self._retry_seconds, self._retry_at = 0.0, math.inf
         self._asked = False
@@ -281,10 +283,10 @@ class Reloader:
         return content
 
     def _may_be_part(self, content: _Content) -> bool:
-        """True for a text that a slow writer may have begun in place of the one before."""
-        if not isinstance(content, str) or not isinstance(self._seen, str):
+        """True for a text that a slow writer may have begun in place of the one in effect."""
+        if not isinstance(content, str) or self._characters == 0:
             return False
-        return len(content) < len(self._seen) or not content.endswith("\n")
+        return len(content) < self._characters or not content.endswith("\n")
 
     def _look(self) -> _Content:
         try:
@@ -303,7 +305,7 @@ class Reloader:
             if planned.problems:
                 return planned.problems
             self._prepare(new)
-            return _NewConfig(new, planned.changes, warnings)
+            return _NewConfig(new, planned.changes, warnings, len(content))
         except ConfigError as error:
             return error.problems
         except Exception as error:
@@ -317,6 +319,7 @@ class Reloader:
             self._refuse(new, again=again)
             return
         if first and new.config == self._current:
+            self._characters = new.characters
             return
         try:
             notes = self._apply(self._current, new.config)
@@ -331,7 +334,7 @@ class Reloader:
             self._accept(new, notes)
 
     def _accept(self, new: _NewConfig, notes: list[str]) -> None:
-        self._current, self._refusal = new.config, ()
+        self._current, self._refusal, self._characters = new.config, (), new.characters
         lines = [*new.changes, *notes]
         logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed", extra={"changes": lines})
         for warning in new.warnings:

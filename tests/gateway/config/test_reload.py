@@ -379,6 +379,17 @@ async def test_half_written_file_waits_for_its_rest(path: Path, monkeypatch: pyt
     assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
 
 
+async def test_half_of_a_file_that_was_away_waits_for_its_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        await asyncio.to_thread(path.unlink)
+        assert (await watched.next()).problems
+        await write_slowly(path, monkeypatch)
+        assert rate((await watched.next()).config) == 200_000
+    assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
+
+
 async def test_shorter_file_is_applied_without_a_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 5)
     in_place(path, text(100_000) + "# a comment\n")
