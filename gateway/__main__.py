@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from gateway import clock
+from gateway import clock, open_files
 from gateway.admin.connections_command import add_connections
 from gateway.admin.explain_command import add_explain
 from gateway.binding import outgoing_port_warnings
@@ -167,6 +167,7 @@ def _unrecognized(words: Sequence[str], command: argparse.ArgumentParser) -> str
 def _serve(options: argparse.Namespace) -> int:
     # The default action would end a starting gateway. No change is lost: the reloader reads the file when it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    open_files.fill_standard_streams()
     path: Path = options.config
     worker = None if options.worker is None else Worker(options.worker, options.worker_directory)
     level = logging.DEBUG if options.verbose else logging.INFO

@@ -13,9 +13,22 @@ from typing import Final
 OWN_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """This process or machine has run out of something: the peer is not to blame."""
 
+_STANDARD: Final = (0, 1, 2)
 _MOST: Final = 1 << 20
 _RESERVED: Final = 64
 """Connections to the brokers of accepted clients may take half of them."""
+
+
+def fill_standard_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
+
+    The event loop's own files would take these numbers: it aborts when it closes them, and the log would go into one of them.
+    """
+    for descriptor in _STANDARD:
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 def raise_limit() -> None:
@@ -38,13 +51,13 @@ def limit() -> int:
 @cache
 def first_beyond_clients() -> int:
     """The lowest file descriptor that no client's connection should have. The kernel gives out the lowest that is free."""
-    return limit() - _reserve()
+    return limit() - reserve()
 
 
 @cache
 def first_beyond_brokers() -> int:
     """The lowest file descriptor that no client's connection to its broker may have."""
-    return limit() - _reserve() // 2
+    return limit() - reserve() // 2
 
 
 def require_below(first: int) -> None:
@@ -56,10 +69,11 @@ def require_below(first: int) -> None:
 
 
 def too_many() -> OSError:
-    return OSError(errno.EMFILE, f"Too many open files: the last {_reserve()} are Weir's own")
+    return OSError(errno.EMFILE, f"Too many open files: the last {reserve()} are Weir's own")
 
 
-def _reserve() -> int:
+def reserve() -> int:
+    """The number of files that clients leave to Weir."""
     return min(_RESERVED, limit() // 4)
 
 

@@ -239,6 +239,20 @@ class TestServe:
             served.process.send_signal(signal.SIGTERM)
             assert served.process.wait(30) == 0
 
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_closed_standard_streams_are_no_error(self, path: Path, workers: int) -> None:
+        path.write_text(CONFIG + f"workers: {workers}\n")
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(path)]
+        with subprocess.Popen(
+            ["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh", *command], stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                Served(process).logged(lambda record: record["msg"] == "serving")
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+
     def test_sighup_during_start_is_ignored(self, path: Path) -> None:
         state = path.with_name("weir.state.json")
         os.mkfifo(state)
