@@ -3,6 +3,7 @@
 import fcntl
 import logging
 import os
+import select
 import threading
 from collections import deque
 from contextlib import suppress
@@ -29,7 +30,9 @@ class LogWriter(logging.Handler):
         self._lines: deque[str] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._writing = False
-        self._lost = 0
+        self._lost = 0  # lines since the queue is full
+        self._unwritten = 0  # lines since stderr takes no more
+        self._torn = False  # a part of a line is written
         threading.Thread(target=self._write_all, name="write the log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -43,7 +46,7 @@ class LogWriter(logging.Handler):
                 self._lost += 1
                 return
             if self._lost:
-                self._lines.append(self.format(self._loss()))
+                self._lines.append(self._loss(self._lost, "nobody read stderr"))
                 self._lost = 0
             self._lines.append(line)
             self._changed.notify_all()
@@ -57,26 +60,42 @@ class LogWriter(logging.Handler):
         self.flush()
         super().close()
 
-    def _loss(self) -> logging.LogRecord:
-        message = "%d log lines are lost, because nobody read stderr: look at the program that takes Weir's log"
-        return _log.makeRecord(_log.name, logging.WARNING, __file__, 0, message, (self._lost,), None)
+    def _loss(self, lines: int, cause: str) -> str:
+        message = "%d log lines are lost, because %s: look at the program or the disk that takes Weir's log"
+        return self.format(_log.makeRecord(_log.name, logging.WARNING, __file__, 0, message, (lines, cause), None))
 
     def _write_all(self) -> None:
+        cause = ""
         while True:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._lines)
-                data = f"{self._lines.popleft()}\n".encode(errors="backslashreplace")
+                lines = [self._lines.popleft()]
                 self._writing = True
-            with suppress(OSError):  # the reader has gone
-                self._write(data)
+            if self._unwritten:
+                lines.insert(0, self._loss(self._unwritten, f"stderr took no more ({cause})"))
+            try:
+                self._write("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
+                self._unwritten = 0
+            except OSError as error:  # the reader has gone, or the disk is full
+                self._unwritten += 1
+                cause = str(error.strerror)
 
     def _write(self, data: bytes) -> None:
+        """Write whole lines. Raises OSError; the next line then begins below the part that was written."""
         # Workers share a pipe, and its kernel tears writes of more than 4 KiB. The lock ends with its process.
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            left = b"\n" + data if self._torn else data
+            while left:
+                try:
+                    left = left[os.write(self._descriptor, left) :]
+                except BlockingIOError:  # somebody else has made the pipe non-blocking
+                    select.select((), (self._descriptor,), ())
+                    continue
+                self._torn = len(left) > 0
         finally:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+            with suppress(OSError):
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)

@@ -2,10 +2,13 @@
 
 import logging
 import os
+import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +22,16 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield reading, writing
     for descriptor in (reading, writing):
         os.close(descriptor)
+
+
+@pytest.fixture
+def limit_file_size() -> Iterator[Callable[[int], None]]:
+    """Set the most bytes of a file. A write beyond them fails, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, before)
 
 
 def record(text: str) -> logging.LogRecord:
@@ -63,6 +76,28 @@ def test_reader_that_has_gone_is_ignored() -> None:
         writer.flush()
         writer.emit(record("lost too"))
     os.close(writing)
+
+
+def test_full_disk_costs_whole_lines_and_is_told(tmp_path: Path, limit_file_size: Callable[[int], None]) -> None:
+    with (tmp_path / "log").open("wb") as file, closing(LogWriter(file.fileno())) as writer:
+        limit_file_size(1_000)
+        for letter in "abc":
+            writer.emit(record(letter * 600))
+            writer.flush()
+        limit_file_size(100_000)
+        writer.emit(record("room again"))
+        writer.flush()
+    whole, torn, lost, last = (tmp_path / "log").read_text().splitlines()
+    assert (whole, torn, last) == ("a" * 600, "b" * 399, "room again")
+    assert lost.startswith("2 log lines are lost, because stderr took no more (File too large)")
+
+
+def test_full_pipe_that_does_not_block_loses_nothing(pipe: tuple[int, int]) -> None:
+    os.set_blocking(pipe[1], False)
+    with closing(LogWriter(pipe[1])) as writer:
+        for number in range(20):
+            writer.emit(record(str(number) * 50_000))
+        assert read_lines(pipe[0], 20) == [str(number) * 50_000 for number in range(20)]
 
 
 @pytest.mark.process
