@@ -6,16 +6,18 @@ from typing import Final
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from gateway import clock
+from gateway import clock, open_files
 from gateway.admin.host_check import Handler
 
 IDLE_SECONDS: Final = 120.0
 """Prometheus keeps its connection between two scrapes, and most scrapes are a minute apart at most."""
 
-MAX_IDLE: Final = 256
-"""Beyond these, the connections that have been idle longest are closed first."""
-
 LOOK_SECONDS: Final = 1.0
+
+
+def most_idle() -> int:
+    """Beyond these, the connections that have been idle longest are closed first. Clients leave twice as many files to Weir."""
+    return open_files.reserve() // 2
 
 
 class IdleConnections:
@@ -53,9 +55,17 @@ class IdleConnections:
         self._idle_since = {each: self._idle_since.get(each, now) for each in idle}
         idle.sort(key=self._idle_since.__getitem__)
         for number, connection in enumerate(idle):
-            if len(idle) - number > MAX_IDLE or now - self._idle_since[connection] >= IDLE_SECONDS:
-                connection.force_close()
+            if len(idle) - number > most_idle() or now - self._idle_since[connection] >= IDLE_SECONDS:
+                _cut(connection)
 
     def _look(self) -> None:
         self.close_idle(clock.monotonic())
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+
+def _cut(connection: RequestHandler) -> None:
+    """Close a connection, also if its client does not read the rest of an answer."""
+    transport = connection.transport
+    connection.force_close()
+    if transport is not None:
+        transport.abort()

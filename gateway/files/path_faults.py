@@ -5,6 +5,8 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Final
 
+from gateway import open_files
+
 READABLE: Final = "make it readable for the user that runs Weir"
 
 _BELOW_A_FILE = "give a path below a folder"
@@ -17,6 +19,8 @@ _UNUSABLE = {
 
 def read_remedy(error: OSError, otherwise: str) -> str:
     """The remedy for a file that can't be read: that of its path, if no file can be there."""
+    if error.errno in open_files.OWN_ERRORS:
+        return open_files.remedy(error)
     return _UNUSABLE.get(error.errno or 0, otherwise)
 
 

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from gateway.admin.idle_connections import IDLE_SECONDS, MAX_IDLE, IdleConnections
+from gateway.admin.idle_connections import IDLE_SECONDS, IdleConnections, most_idle
 
+LONG = 64 * 1024 * 1024
+"""More bytes than the sockets of both sides hold."""
 LATER = 1e9
 """Long after any clock of a test."""
 
@@ -24,6 +26,7 @@ class Server:
         app = web.Application(middlewares=[self.idle.middleware])
         app.router.add_get("/", self._page)
         app.router.add_get("/at-once", self._page_at_once)
+        app.router.add_get("/long", self._long_page)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -39,6 +42,9 @@ class Server:
 
     async def _page_at_once(self, _: web.Request) -> web.Response:
         return web.Response(text="page")
+
+    async def _long_page(self, _: web.Request) -> web.Response:
+        return web.Response(text="x" * LONG)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -91,8 +97,18 @@ async def test_longest_idle_connections_go_beyond_maximum(server: Server) -> Non
     first, _ = await server.connect()
     await server.arrived()
     server.idle.close_idle(LATER)
-    others = [await server.connect() for _ in range(MAX_IDLE)]
+    others = [await server.connect() for _ in range(most_idle())]
     await server.arrived()
     server.idle.close_idle(LATER + 1)
     assert await first.read() == b""
     assert not any(reader.at_eof() for reader, _ in others)
+
+
+async def test_client_that_does_not_read_its_answer_is_cut_off(server: Server) -> None:
+    reader, writer = await server.connect()
+    writer.write(b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    server.idle.close_idle(LATER)
+    server.idle.close_idle(LATER + IDLE_SECONDS)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+        await reader.readexactly(LONG)
