@@ -169,7 +169,7 @@ def _serve(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     open_files.fill_standard_streams()
     path: Path = options.config
-    worker = None if options.worker is None else Worker(options.worker, options.worker_directory)
+    worker = None if options.worker is None else Worker(options.worker, options.worker_directory, options.worker_claims)
     level = logging.DEBUG if options.verbose else logging.INFO
     configure_logging(options.log_format, level=level, worker=options.worker)
     config = load_config(path) if worker is None else worker.config(path)
@@ -307,6 +307,7 @@ def _parser() -> argparse.ArgumentParser:
     # Only for the supervisor of several workers.
     serve.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--worker-directory", type=Path, help=argparse.SUPPRESS)
+    serve.add_argument("--worker-claims", type=int, help=argparse.SUPPRESS)
     serve.set_defaults(run=_serve, parser=serve)
     check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
     check.add_argument("--brokers", action="store_true", help="also connect to the brokers, and compare with their own quotas")

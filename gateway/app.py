@@ -90,7 +90,7 @@ class Gateway:
 
         self._handlers, self._collect_budget = features.handlers(), CollectBudget()
         self._admission = features.connections.admission
-        claims = None if worker is None else PortClaims(worker.ports_directory)
+        claims = None if worker is None else PortClaims(worker.claims)
         self._listeners = [
             Listener(
                 listener,

@@ -53,8 +53,12 @@ class WorkerPlace:
         socket: Path,
         next_process: Callable[[], int],
         prepare: Callable[[], Awaitable[None]] | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
-        """`prepare` runs before each start. Raises OSError if no process can be started."""
+        """`prepare` runs before each start. It raises OSError if no process can be started.
+
+        `inherited` are the descriptors that each process gets.
+        """
         self.number = number
         self.process = 0
         self.pid = 0
@@ -68,6 +72,7 @@ class WorkerPlace:
         self._socket = socket
         self._next_process = next_process
         self._prepare = prepare
+        self._inherited = inherited
         self._running: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._answered_at: float | None = None
@@ -144,6 +149,7 @@ class WorkerPlace:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             start_new_session=True,
+            pass_fds=self._inherited,
             env=service_manager.environment_of_children(),
         )
         self.process, self.pid, self.started_at = self._next_process(), process.pid, clock.wall()

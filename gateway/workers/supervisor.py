@@ -58,7 +58,7 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
         except OSError as error:
             _log.error("no directory for the workers: %s — free space there, or name another folder in TMPDIR", error)
             return CANNOT_KEEP
-        longest = os.fsencode(Worker(config.workers - 1, directory.path).admin_socket)
+        longest = os.fsencode(Worker(config.workers - 1, directory.path, directory.claims).admin_socket)
         if len(longest) > MAX_SOCKET_BYTES:
             _log.error(
                 "%s is too long for a worker's socket: %d bytes, the system allows %d — name a shorter folder in TMPDIR",
@@ -75,14 +75,19 @@ class Supervisor:
         self._config = config
         self._directory = directory
         self._making = asyncio.Lock()
-        self._common = Worker(0, directory.path)
+        self._common = Worker(0, directory.path, directory.claims)
         self._locks = StateLocks(config.state, path)
         self._unkept = False
         processes = count(1)
-        workers = [Worker(number, directory.path) for number in range(config.workers)]
+        workers = [Worker(number, directory.path, directory.claims) for number in range(config.workers)]
         self._places = [
             WorkerPlace(
-                worker.number, _command(path, worker, options), worker.admin_socket, lambda: next(processes), self._prepare
+                worker.number,
+                _command(path, worker, options),
+                worker.admin_socket,
+                lambda: next(processes),
+                self._prepare,
+                (worker.claims,),
             )
             for worker in workers
         ]
@@ -180,8 +185,7 @@ class Supervisor:
     async def _prepare(self) -> None:
         """Make what is missing of the directory, before a worker starts. Raises OSError.
 
-        After somebody has removed it, nothing can reach the workers or start another of them. They end before new ones start,
-        which could not agree with them on the brokers' ports.
+        After somebody has removed it, nothing can reach the workers or start another of them. They end before new ones start.
         """
         async with self._making:
             if not self._directory.intact:
@@ -194,7 +198,6 @@ class Supervisor:
                 for place in self._places:
                     await place.wait_ended()
                 self._directory.make_again()
-            self._common.ports_directory.mkdir(exist_ok=True)
             if not self._common.config_file.exists():
                 self._common.keep(self._config)
 
@@ -257,22 +260,28 @@ class Supervisor:
 def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:
     # -P: do not import a package `gateway` of the working directory, unless this process did.
     here = [] if Path(gateway.__file__).parents[1] == Path.cwd() else ["-P"]
-    own = ["--worker", str(worker.number), "--worker-directory", str(worker.directory)]
+    own = ["--worker", str(worker.number), "--worker-directory", str(worker.directory), "--worker-claims", str(worker.claims)]
     return [sys.executable, *here, "-m", "gateway", "serve", "--config", str(path), *own, *options]
 
 
 class PrivateDirectory:
-    """A directory that only this user may enter. A context manager, which removes it in the end. Raises OSError."""
+    """A directory that only this user may enter. A context manager, which removes it in the end. Raises OSError.
+
+    `claims` is the descriptor of the file in which workers claim brokers' ports. It has no name, so that nobody can remove it.
+    """
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="weir-workers-"))
         self._descriptor = self._lock()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open until `__exit__`)
+        self.claims = self._file.fileno()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+        self._file.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
     @property

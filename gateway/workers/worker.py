@@ -21,10 +21,14 @@ CUT = signal.SIGUSR1
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One of several processes: its number, from 0, and the directory of the supervisor and its workers."""
+    """One of several processes: its number, from 0, and the directory of the supervisor and its workers.
+
+    `claims` is the descriptor of the file in which workers claim brokers' ports.
+    """
 
     number: int
     directory: Path
+    claims: int
 
     @property
     def admin_socket(self) -> Path:
@@ -43,11 +47,6 @@ class Worker:
     def config(self, path: Path) -> WeirConfig:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""
         return parse_kept_config(read_config_text(self.config_file), source=str(path), directory=path.parent)
-
-    @property
-    def ports_directory(self) -> Path:
-        """The directory in which workers claim brokers' ports."""
-        return self.directory / "ports"
 
     def when_alone(self, stop: Callable[[], None]) -> None:
         """Call `stop` when the supervisor has ended: it holds the other end of standard input, and writes nothing.

@@ -4,50 +4,55 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from errno import EADDRINUSE
-from pathlib import Path
+from errno import EADDRINUSE, ENOSPC
 
 _OTHERS = "others"
 """Stands for a broker if another program has the port."""
 
 
 class PortClaims:
-    """Agrees on one broker for each port, among the processes that share `directory`.
+    """Agrees on one broker for each port, among the processes that share a file.
 
-    A client may connect to any of the processes, so a port must mean the same broker in all of them. Each claim is a
-    symbolic link named after the address, with the broker's id as its target. A lock on the directory serializes the claims.
+    A client may connect to any of the processes, so a port must mean the same broker in all of them. Each claim is a line
+    with the address and the broker's id. A lock on the file serializes the claims.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, file: int) -> None:
+        """`file` is the descriptor of a file without a name, so that no cleaner of temporary folders can delete claims."""
+        self._file = file
 
     def claim(self, host: str, port: int, node_id: int, try_alone: Callable[[], None]) -> bool:
-        """True if the port belongs to this broker, from now on or already. Raises `OSError` if the directory is not
-        writable.
+        """True if the port belongs to this broker, from now on or already. Raises `OSError` if the disk is full.
 
         The first process to claim a port calls `try_alone`, which binds the port without SO_REUSEPORT and so detects another
         program. Its `OSError` is raised; after EADDRINUSE, no process can claim the port.
         """
-        link = self._directory / f"{host}:{port}"
+        address = f"{host}:{port}"
         with self._one_at_a_time():
-            try:
-                return str(link.readlink()) == str(node_id)
-            except FileNotFoundError:
-                pass
+            claims = os.pread(self._file, os.fstat(self._file).st_size, 0).decode()
+            _, claimed, rest = claims.partition(f"\n{address} ")
+            if claimed:
+                return rest.partition("\n")[0] == str(node_id)
             try:
                 try_alone()
             except OSError as error:
                 if error.errno == EADDRINUSE:
-                    link.symlink_to(_OTHERS)
+                    self._add(address, _OTHERS)
                 raise
-            link.symlink_to(str(node_id))
+            self._add(address, str(node_id))
         return True
+
+    def _add(self, address: str, owner: str) -> None:
+        line, end = f"\n{address} {owner}\n".encode(), os.fstat(self._file).st_size
+        if os.pwrite(self._file, line, end) < len(line):
+            os.ftruncate(self._file, end)  # the beginning of a line could name another broker
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
-        descriptor = os.open(self._directory, os.O_RDONLY)
+        # flock would not keep the processes apart, because they have inherited one open file. This lock belongs to a process.
+        fcntl.lockf(self._file, fcntl.LOCK_EX)  # held only while a process binds a port
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held only while a process binds a port
             yield
         finally:
-            os.close(descriptor)
+            fcntl.lockf(self._file, fcntl.LOCK_UN)

@@ -5,7 +5,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -24,18 +25,23 @@ pytestmark = pytest.mark.process
 HANGS = "import time; time.sleep(600)"
 
 
-async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def claims() -> Iterator[int]:
+    with tempfile.TemporaryFile() as file:
+        yield file.fileno()
+
+
+async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, claims: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "ASK_SECONDS", 0.5)
-    worker = Worker(0, tmp_path)
-    worker.ports_directory.mkdir()
+    worker = Worker(0, tmp_path, claims)
     first = free_port_range(2)
     listener = {"name": "clients", "bootstrap_port": first, "broker_ports": f"{first + 1}-{first + 1}"}
     upstream = {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}
     worker.keep(WeirConfig.model_validate({"upstream": upstream, "listeners": [listener]}))
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(tmp_path / "weir.yaml")]
-    command += ["--worker", "0", "--worker-directory", str(tmp_path)]
+    command += ["--worker", "0", "--worker-directory", str(tmp_path), "--worker-claims", str(claims)]
     processes = count(1)
-    of_worker = WorkerPlace(0, command, worker.admin_socket, lambda: next(processes))
+    of_worker = WorkerPlace(0, command, worker.admin_socket, lambda: next(processes), inherited=[claims])
     running = asyncio.create_task(of_worker.run())
     try:
         await asyncio.wait_for(of_worker.started.wait(), 60)

@@ -10,7 +10,8 @@ import pytest
 from gateway.config.load import load_config
 from gateway.workers.supervisor import PrivateDirectory, Supervisor
 from tests.gateway.workers.test_supervisor import alive, gateway, pids, private_directory, workers
-from tests.weir_process import wait_until
+from tests.hostile.stub_broker import StubBroker
+from tests.weir_process import Weir, wait_until
 
 
 def test_only_this_user_may_enter() -> None:
@@ -70,6 +71,31 @@ def test_removed_config_is_saved_again_for_the_next_worker(tmp_path: Path) -> No
         wait_until(lambda: [worker["restarts"] for worker in workers(weir)] == [1, 0], "a worker is replaced")
         pids(weir)
         assert kept.exists()
+
+
+@pytest.mark.process
+def test_brokers_keep_ports_after_a_cleaner_of_temporary_files(tmp_path: Path) -> None:
+    """The range has a port for each broker and no more, so the other worker's port would leave a new worker none."""
+    with StubBroker() as broker:
+        weir = gateway(tmp_path, broker.bootstrap_servers)
+        (listener,) = weir.config["listeners"]
+        weir.write_config({**weir.config, "listeners": [{**listener, "broker_ports": f"{weir.ports[1]}-{weir.ports[1]}"}]})
+        with weir:
+            first, _ = pids(weir)
+            ready_workers(weir)
+            for path in private_directory(first).rglob("*"):
+                if not path.is_dir() and not path.is_socket():
+                    path.unlink()
+            os.kill(first, 9)
+            wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+            ready_workers(weir)
+
+
+def ready_workers(weir: Weir) -> None:
+    def reasons() -> list[str | None]:
+        return [worker["not_ready"] for worker in workers(weir)]
+
+    wait_until(lambda: reasons() == [None, None], "both workers are ready")
 
 
 @pytest.mark.process

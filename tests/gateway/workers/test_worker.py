@@ -9,6 +9,8 @@ from gateway.config.problems import ConfigError
 from gateway.features.ledger.config import LedgerConfig
 from gateway.workers.worker import Worker, gateway_name
 
+NO_CLAIMS = -1
+
 
 @pytest.mark.parametrize(
     ("ledger", "number", "name"),
@@ -27,7 +29,7 @@ def test_each_worker_has_its_own_ledger_name(
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "host")
     section = None if ledger is None else LedgerConfig.model_validate({"path": "ledger", **ledger})
-    assert gateway_name(section, None if number is None else Worker(number, tmp_path)) == name
+    assert gateway_name(section, None if number is None else Worker(number, tmp_path, NO_CLAIMS)) == name
 
 
 CONFIG = """
@@ -44,13 +46,13 @@ def test_worker_starts_with_config_in_effect(tmp_path: Path) -> None:
     config = parse_config(CONFIG, source="weir.yaml")
     limits = [entity.limits["controller_mutation_rate"] for entity in config.quotas.entities]
     assert limits == [0.00005, 1e16]
-    Worker(0, tmp_path).keep(config)
-    assert Worker(1, tmp_path).config(tmp_path / "weir.yaml") == config
+    Worker(0, tmp_path, NO_CLAIMS).keep(config)
+    assert Worker(1, tmp_path, NO_CLAIMS).config(tmp_path / "weir.yaml") == config
 
 
 def test_secret_files_are_checked_again(tmp_path: Path) -> None:
     sasl = 'bootstrap_servers: ["127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: weir, password_file: pw}'
     config = parse_config(CONFIG.replace('bootstrap_servers: ["127.0.0.1:9092"]', sasl), source="weir.yaml")
-    Worker(0, tmp_path).keep(config)
+    Worker(0, tmp_path, NO_CLAIMS).keep(config)
     with pytest.raises(ConfigError, match=r"upstream\.sasl\.password_file"):
-        Worker(0, tmp_path).config(tmp_path / "weir.yaml")
+        Worker(0, tmp_path, NO_CLAIMS).config(tmp_path / "weir.yaml")

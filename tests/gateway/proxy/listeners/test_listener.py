@@ -41,7 +41,7 @@ def tls() -> str:
 
 
 @pytest.fixture
-async def worker(tmp_path: Path, first: int, tls: str) -> AsyncIterator[Callable[[], Listener]]:
+async def worker(tmp_path: Path, first: int, tls: str, claims: int) -> AsyncIterator[Callable[[], Listener]]:
     """A factory of workers' listeners."""
     text = f"""
 upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
@@ -61,7 +61,7 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
                 Sessions(counters, Outlet(), max_idle_seconds=60.0),
                 ConnectionAdmission(quotas, Outlet()),
                 lambda translate: SessionContext(engine, counters, translate, 1_000, {}, ProduceGate(), None),
-                PortClaims(tmp_path),
+                PortClaims(claims),
             )
             running.push_async_callback(listener.close)
             return listener
