@@ -24,6 +24,9 @@ START_SECONDS = 120.0
 
 ASK_SECONDS = 5.0
 
+SILENT_SECONDS = 2 * ASK_SECONDS
+"""A worker that is silent for so long is not ready. If only one look gets no answer, the machine may be busy."""
+
 _NO_PROCESS = 1
 """The exit code of a worker that the system can't start."""
 
@@ -172,7 +175,10 @@ class WorkerPlace:
                 if error.is_own:
                     answered = clock.monotonic()  # the worker may be well
                 seconds = (HUNG_SECONDS if self.has_answered else START_SECONDS) + self._drain_seconds
-                if clock.monotonic() - answered > seconds:
+                silent = clock.monotonic() - answered
+                if self.has_answered and silent > SILENT_SECONDS:
+                    self.not_ready = "does not answer"
+                if silent > seconds:
                     _log.error("worker %d has not answered for %g s and is killed", self.number, seconds)
                     self.send(signal.SIGKILL)
                     return

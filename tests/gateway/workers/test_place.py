@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -55,6 +56,67 @@ async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, claims: 
     finally:
         of_worker.stop()
         assert await asyncio.wait_for(running, 60) == 0
+
+
+class PlayedWorker:
+    """A place whose process only sleeps. The test serves its socket: it counts `looks`, and may leave them unanswered."""
+
+    def __init__(self, socket: Path) -> None:
+        self.place = WorkerPlace(0, [sys.executable, "-c", HANGS], socket, lambda: 1)
+        self.answers = True
+        self.looks = 0
+        self._socket = socket
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self.place.run())
+        await until(lambda: self.place.process)  # before, the place would remove the socket
+        self._server = await asyncio.start_unix_server(self._respond, self._socket)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.place.stop()
+        assert await asyncio.wait_for(self._running, 20) == 0
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        self.looks += 1
+        if self.answers:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nready")
+        writer.close()
+
+
+@pytest.fixture
+async def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PlayedWorker]:
+    """A worker that is asked every 10 ms."""
+    monkeypatch.setattr(place, "LOOK_SECONDS", 0.01)
+    async with PlayedWorker(tmp_path / "socket") as worker:
+        yield worker
+
+
+async def test_silent_worker_is_not_ready_until_it_answers(played: PlayedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "SILENT_SECONDS", 0.0)
+    await until(lambda: played.place.not_ready is None)
+    played.answers = False
+    await until(lambda: played.place.not_ready == "does not answer")
+    played.answers = True
+    await until(lambda: played.place.not_ready is None)
+
+
+async def test_worker_that_misses_a_look_stays_ready(played: PlayedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "SILENT_SECONDS", 60.0)
+    await until(lambda: played.place.not_ready is None)
+    played.answers = False
+    missed = played.looks
+    await until(lambda: played.looks > missed + 2)
+    assert played.place.not_ready is None
+
+
+async def test_silent_worker_that_starts_is_starting(played: PlayedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "SILENT_SECONDS", 0.0)
+    played.answers = False
+    await until(lambda: played.looks > 2)
+    assert played.place.not_ready == "starting"
 
 
 async def test_worker_that_hangs_at_its_start_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
