@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -55,7 +56,7 @@ class WorkerPlace:
         command: Sequence[str],
         socket: Path,
         next_process: Callable[[], int],
-        prepare: Callable[[], Awaitable[None]] | None = None,
+        prepare: Callable[[], None] | None = None,
         inherited: Sequence[int] = (),
     ) -> None:
         """`prepare` runs before each start. It raises OSError if no process can be started.
@@ -79,7 +80,7 @@ class WorkerPlace:
         self._running: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._answered_at: float | None = None
-        self._drain_seconds = 0.0
+        self._kept_socket: int | None = None
         self._backoff = Backoff()
 
     async def run(self) -> int:
@@ -109,11 +110,6 @@ class WorkerPlace:
         self._stopping.set()
         self.send(signal.SIGTERM)
 
-    def drain(self, seconds: float) -> None:
-        """Send SIGTERM: the process drains for at most that time, silent or not, and is replaced."""
-        self._drain_seconds = seconds
-        self.send(signal.SIGTERM)
-
     def send(self, number: signal.Signals) -> None:
         if self._running is not None and self._running.returncode is None:
             with suppress(ProcessLookupError):
@@ -136,17 +132,14 @@ class WorkerPlace:
         """True if the process that runs now has answered. One that starts has no clients yet."""
         return self._answered_at is not None
 
-    async def wait_ended(self) -> None:
-        """Wait until the process that runs now has ended."""
-        if self._running is not None:
-            await self._running.wait()
-
     async def _run_once(self) -> int:
         self._answered_at = None  # the last process's life does not shorten the pause after a failed start
         if self._prepare is not None:
-            await self._prepare()
+            self._prepare()
         self._socket.unlink(missing_ok=True)
-        self._drain_seconds = 0.0
+        if self._kept_socket is not None:  # the last process's
+            os.close(self._kept_socket)
+            self._kept_socket = None
         # In a session of its own, Ctrl-C does not reach the worker. Its standard input closes when the supervisor ends.
         self._running = process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -174,7 +167,7 @@ class WorkerPlace:
             except WorkerUnreachableError as error:
                 if error.is_own:
                     answered = clock.monotonic()  # the worker may be well
-                seconds = (HUNG_SECONDS if self.has_answered else START_SECONDS) + self._drain_seconds
+                seconds = HUNG_SECONDS if self.has_answered else START_SECONDS
                 silent = clock.monotonic() - answered
                 if self.has_answered and silent > SILENT_SECONDS:
                     self.not_ready = "does not answer"
@@ -191,10 +184,12 @@ class WorkerPlace:
             await asyncio.sleep(LOOK_SECONDS if self.not_ready is None else LOOK_WHILE_NOT_READY_SECONDS)
 
     async def _ask(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        connector = aiohttp.UnixConnector(str(self._socket), force_close=True)
         try:
             async with (
-                aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=ASK_SECONDS)) as session,
+                aiohttp.ClientSession(
+                    connector=aiohttp.UnixConnector(self._socket_path(), force_close=True),
+                    timeout=aiohttp.ClientTimeout(total=ASK_SECONDS),
+                ) as session,
                 session.request(
                     "GET" if body is None else "POST",
                     f"http://worker{path}",
@@ -205,3 +200,12 @@ class WorkerPlace:
                 return response.status, await response.read()
         except Exception as error:  # also errors of unexpected answers: the watch must go on
             raise WorkerUnreachableError(f"worker {self.number}: {error!r}") from error
+
+    def _socket_path(self) -> str:
+        """A path that leads to the socket. Raises OSError if the process has not made the socket yet.
+
+        Cleaners of temporary files delete sockets. Through its descriptor, the socket stays reachable.
+        """
+        if self._kept_socket is None:
+            self._kept_socket = os.open(self._socket, os.O_PATH)
+        return str(self._socket) if self._socket.exists() else f"/proc/self/fd/{self._kept_socket}"

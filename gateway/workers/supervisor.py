@@ -74,7 +74,6 @@ class Supervisor:
     def __init__(self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str]) -> None:
         self._config = config
         self._directory = directory
-        self._making = asyncio.Lock()
         self._common = Worker(0, directory.path, directory.claims)
         self._locks = StateLocks(config.state, path)
         self._unkept = False
@@ -115,7 +114,7 @@ class Supervisor:
         """
         await self._locks.take()
         try:
-            await self._prepare()
+            self._prepare()
         except OSError as error:
             _log.error(
                 "%s can't be written: %s — free space there, or name another folder in TMPDIR", self._directory.path, error
@@ -151,8 +150,6 @@ class Supervisor:
         """The reason if balancers should send no clients here. At the start all workers must be ready, later one is enough."""
         if self._stopping.is_set():
             return "draining"
-        if not self._directory.intact:
-            return "the workers' directory was removed, so they drain and are replaced"
         reasons = {place.number: place.not_ready for place in self._places if place.not_ready is not None}
         if len(reasons) < len(self._places) and all(place.was_ready for place in self._places):
             return None
@@ -180,35 +177,21 @@ class Supervisor:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not self._directory.intact:
-                await self._prepare()
+                self._prepare()
 
-    async def _prepare(self) -> None:
-        """Make what is missing of the directory, before a worker starts. Raises OSError.
-
-        After somebody has removed it, nothing can reach the workers or start another of them. They end before new ones start.
-        """
-        async with self._making:
-            if not self._directory.intact:
-                _log.error(
-                    "%s was removed, so the workers drain and others are started in a new one — keep it, or name another folder"
-                    " in TMPDIR", self._directory.path,
-                )  # fmt: skip
-                for place in self._places:
-                    place.drain(self._drain_seconds)
-                for place in self._places:
-                    await place.wait_ended()
-                self._directory.make_again()
-            if not self._common.config_file.exists():
-                self._common.keep(self._config)
-
-    @property
-    def _drain_seconds(self) -> float:
-        """The longest time that a worker drains."""
-        connections = self._config.connections
-        return connections.drain_delay_seconds + connections.drain_seconds
+    def _prepare(self) -> None:
+        """Make what is missing of the directory, before a worker starts. Raises OSError. Running workers need none of it."""
+        if not self._directory.intact:
+            self._directory.make_again()
+            _log.warning(
+                "%s was removed and is made again, because workers start there — keep it, or name another folder in TMPDIR",
+                self._directory.path,
+            )
+        if not self._common.config_file.exists():
+            self._common.keep(self._config)
 
     async def _drain(self, running: asyncio.Task[None]) -> None:
-        seconds = self._drain_seconds
+        seconds = self._config.connections.drain_delay_seconds + self._config.connections.drain_seconds
         service_manager.stopping(seconds + GRACE_SECONDS + CUT_SECONDS)
         for place in self._places:
             place.stop()

@@ -112,6 +112,12 @@ async def test_worker_that_misses_a_look_stays_ready(played: PlayedWorker, monke
     assert played.place.not_ready is None
 
 
+async def test_worker_answers_after_its_socket_was_deleted(played: PlayedWorker, tmp_path: Path) -> None:
+    await until(lambda: played.place.not_ready is None)
+    (tmp_path / "socket").unlink()
+    assert await played.place.ask("/readyz") == b"ready"
+
+
 async def test_silent_worker_that_starts_is_starting(played: PlayedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "SILENT_SECONDS", 0.0)
     played.answers = False
@@ -141,7 +147,7 @@ async def test_worker_that_hangs_at_its_start_is_replaced(tmp_path: Path, monkey
 
 
 async def test_failed_start_after_a_long_life_is_tried_after_a_pause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def prepare() -> None:
+    def prepare() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     of_worker = WorkerPlace(0, ["false"], tmp_path / "socket", lambda: 1, prepare)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config.load import load_config
 from gateway.workers.supervisor import PrivateDirectory, Supervisor
-from tests.gateway.workers.test_supervisor import alive, gateway, pids, private_directory, workers
+from tests.gateway.workers.test_supervisor import gateway, pids, private_directory, workers
 from tests.hostile.stub_broker import StubBroker
 from tests.weir_process import Weir, wait_until
 
@@ -36,29 +36,17 @@ def test_directory_of_another_party_is_not_taken_over() -> None:
 
 
 @pytest.mark.process
-def test_workers_are_replaced_after_their_directory_was_removed(tmp_path: Path) -> None:
+def test_workers_stay_when_their_directory_is_removed(tmp_path: Path) -> None:
     with gateway(tmp_path) as weir:
-        before = pids(weir)
-        shutil.rmtree(private_directory(before[0]))
-        wait_until(lambda: not any(map(alive, before)), "the workers have ended")
-        after = pids(weir)
-        assert not set(before) & set(after)
-        assert [worker["restarts"] for worker in workers(weir)] == [1, 1]
-        assert "was removed, so the workers drain" in weir.log()
-        assert "is killed" not in weir.log()
-
-
-@pytest.mark.process
-async def test_supervisor_without_its_directory_is_not_ready(tmp_path: Path) -> None:
-    """Its workers drain, although nobody can ask them."""
-    weir = gateway(tmp_path)
-    with PrivateDirectory() as directory:
-        supervisor = Supervisor(weir.config_file, load_config(weir.config_file), directory, ())
-        for place in supervisor._places:
-            place.not_ready = None
-        assert supervisor.not_ready() is None
-        shutil.rmtree(directory.path)
-        assert "was removed" in (supervisor.not_ready() or "")
+        first, other = pids(weir)
+        directory = private_directory(first)
+        shutil.rmtree(directory)
+        wait_until(lambda: f"{directory} was removed and is made again" in weir.log(), "the removal is logged")
+        assert pids(weir) == [first, other]
+        os.kill(first, 9)
+        wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+        assert pids(weir)[1] == other
+        assert [worker["restarts"] for worker in workers(weir)] == [1, 0]
 
 
 @pytest.mark.process
@@ -84,8 +72,7 @@ def test_brokers_keep_ports_after_a_cleaner_of_temporary_files(tmp_path: Path) -
             first, _ = pids(weir)
             ready_workers(weir)
             for path in private_directory(first).rglob("*"):
-                if not path.is_dir() and not path.is_socket():
-                    path.unlink()
+                path.unlink()
             os.kill(first, 9)
             wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
             ready_workers(weir)
