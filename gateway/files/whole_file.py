@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -24,20 +25,27 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> N
 
     After a kill between two renames, some files are new and the others old.
     """
-    written = []
-    for path, lines in contents.items():
-        real = real_path(path)
-        new = real.with_name(f"{real.name}.new")
-        written.append((new, real))
-        with new.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-    for new, real in written:
-        new.replace(real)
+    targets: dict[Path, Path] = {}  # by the new files that Weir has made
+    try:
+        for path, lines in contents.items():
+            real = real_path(path)
+            new = real.with_name(f"{real.name}.new")
+            new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
+            with new.open("x", encoding="utf-8") as file:
+                targets[new] = real
+                file.writelines(lines)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+        for new, real in targets.items():
+            new.replace(real)
+    except BaseException:
+        for new in targets:  # on a full disk they would take the last space
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+        raise
     if durable:
-        for folder in {real.parent for _, real in written}:
+        for folder in {real.parent for real in targets.values()}:
             _sync_folder(folder)
 
 

@@ -10,7 +10,6 @@ from gateway.features.quota_api.config import StateConfig
 from gateway.features.quota_api.state_file import NotSavedError, StateFile
 from gateway.files import file_lock
 from gateway.files.file_lock import FileLock, StateLocks
-from gateway.files.whole_file import replace_file
 from gateway.quotas.entity import ClientQuotaEntity
 
 ALICE = {ClientQuotaEntity("alice"): {"producer_byte_rate": 1e6}}
@@ -64,13 +63,3 @@ async def test_folder_that_is_made_later_is_locked_by_the_save(tmp_path: Path) -
     with pytest.raises(NotSavedError, match="another gateway uses the file"):
         await other.save({}, {})
     assert await one.load() == ALICE
-
-
-def test_replace_follows_links_and_keeps_them(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "a").symlink_to("disk/kept")
-    replace_file(tmp_path / "a", ["one"], durable=True)
-    replace_file(tmp_path / "a", ["two"], durable=True)
-    assert str((tmp_path / "a").readlink()) == "disk/kept"
-    assert (tmp_path / "disk" / "kept").read_text() == "two"
-    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["kept"]
