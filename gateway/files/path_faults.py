@@ -1,4 +1,4 @@
-"""Paths at which no file or no folder can be, whoever runs Weir."""
+"""Paths at which no file or no folder can be, whoever runs Weir, and the remedies for errors of files."""
 
 import errno
 from pathlib import Path
@@ -15,6 +15,19 @@ _UNUSABLE = {
     errno.ELOOP: "remove the symbolic link that leads to itself, or give another path",
     errno.ENOTDIR: _BELOW_A_FILE,
 }
+_NO_ROOM = "free space for {}"
+_NO_RIGHT = "let the user that runs Weir read and write {} and its folder"
+_UNWRITABLE = {
+    **{code: remedy + " instead of {}" for code, remedy in _UNUSABLE.items()},
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EROFS: "make the file system of {} writable",
+    errno.EIO: "check the disk of {} and the kernel's log",
+    errno.ENOENT: "make the folder of {}",
+    errno.EISDIR: "remove the folder {}",
+}
 
 
 def read_remedy(error: OSError, otherwise: str) -> str:
@@ -22,6 +35,14 @@ def read_remedy(error: OSError, otherwise: str) -> str:
     if error.errno in open_files.OWN_ERRORS:
         return open_files.remedy(error)
     return _UNUSABLE.get(error.errno or 0, otherwise)
+
+
+def write_remedy(error: OSError, path: Path) -> str:
+    """The remedy if a file or a folder can't be written. It names the file of the error, or `path` if the error has none."""
+    if error.errno in open_files.OWN_ERRORS:
+        return open_files.remedy(error)
+    named = error.filename2 or error.filename or path  # of a rename: the file that could not be replaced
+    return _UNWRITABLE.get(error.errno or 0, f"{_NO_ROOM}, or {_NO_RIGHT}").replace("{}", str(named))
 
 
 def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:

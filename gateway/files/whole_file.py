@@ -1,9 +1,16 @@
 """Atomic replacement of files."""
 
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+class UnsyncedError(OSError):
+    """Some files are replaced already, and then a rename or the sync of a folder has failed.
+
+    The next start reads the new content of these files, unless a loss of power takes it away.
+    """
 
 
 def real_path(path: Path) -> Path:
@@ -12,10 +19,10 @@ def real_path(path: Path) -> Path:
 
 
 def replace_file(path: Path, lines: Iterable[str], *, durable: bool) -> None:
-    """Write a file beside `path` and rename it. Raises OSError; the earlier content stays then.
+    """Write a file beside `path` and rename it. Raises OSError; the earlier content stays then, except for UnsyncedError.
 
     A symbolic link stays: its target is replaced. After a kill, the file is either the old or the new one. `durable`: after
-    the return, the new file survives a loss of power.
+    the return, the new file survives a loss of power. The error names a file.
     """
     replace_files({path: lines}, durable=durable)
 
@@ -25,34 +32,53 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> N
 
     After a kill between two renames, some files are new and the others old.
     """
-    targets: dict[Path, Path] = {}  # by the new files that Weir has made
+    targets: dict[Path, Path] = {}  # by their new files
+    replaced = 0
     try:
         for path, lines in contents.items():
             real = real_path(path)
             new = real.with_name(f"{real.name}.new")
-            new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
-            with new.open("x", encoding="utf-8") as file:
-                targets[new] = real
-                file.writelines(lines)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
+            targets[new] = real
+            _write(new, lines, durable=durable)
         for new, real in targets.items():
             new.replace(real)
-    except BaseException:
+            replaced += 1
+        if durable:
+            for folder in {real.parent for real in targets.values()}:
+                _sync_folder(folder)
+    except BaseException as error:
         for new in targets:  # on a full disk they would take the last space
             with suppress(OSError):
                 new.unlink(missing_ok=True)
+        if replaced and isinstance(error, OSError):
+            raise UnsyncedError(error.errno, error.strerror, error.filename, None, error.filename2) from error
         raise
-    if durable:
-        for folder in {real.parent for real in targets.values()}:
-            _sync_folder(folder)
+
+
+def _write(new: Path, lines: Iterable[str], *, durable: bool) -> None:
+    new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
+    with _error_names(new), new.open("x", encoding="utf-8") as file:
+        file.writelines(lines)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
     """Put the new names of files on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with _error_names(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _error_names(path: Path) -> Iterator[None]:
+    """Name the path in an OSError of a write or a sync, which knows only a descriptor."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise

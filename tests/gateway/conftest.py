@@ -158,3 +158,12 @@ def view(
     engine: QuotaEngine, limiter: ConnectionQuotasFeature, counters: Counters, effective: EffectiveConfig, readiness: Readiness
 ) -> AdminView:
     return AdminView(engine, counters, effective, readiness, [limiter], monotonic=lambda: NOW, wall=lambda: WALL)
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Limit files to 4 KiB, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)

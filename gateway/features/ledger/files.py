@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.files.path_faults import write_remedy
 from gateway.ledger_paths import file_name, in_progress_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -95,9 +96,8 @@ class LedgerFiles:
             except OSError as error:
                 lost += len(some)
                 _log.error(
-                    "ledger.path: %d events are lost: %s/%s can't be written: %s"
-                    " — free space there, or make the folder writable for the user that runs Weir",
-                    len(some), self._path, folder, error.strerror,
+                    "ledger.path: %d events are lost: %s — %s",
+                    len(some), error.strerror, write_remedy(error, self._path / folder),
                 )  # fmt: skip
         for folder, part in list(self._parts.items()):
             if now - part.begun >= self.rotate_seconds or part.good >= self.max_file_bytes:

@@ -167,8 +167,8 @@ class QuotaAdmin:
                     raise unread
                 await self._take_over(quotas, made)
             except NotSavedError as error:
-                text = "quotas set through the API can't be saved: %s — %s"
-                _log.warning(text, error, error.remedy, extra={"reason": "quotas_not_saved"})
+                text = "quotas set through the API can't be saved: %s, %s — %s"
+                _log.warning(text, error, error.outcome, error.remedy, extra={"reason": "quotas_not_saved"})
                 for _, wanted in changing:
                     wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
                 undos = []  # those in the queue are tried again

@@ -20,16 +20,19 @@ from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import POSITION, TOPICS, beside
 from gateway.features.quota_api.rules import parts_of, without_topics
 from gateway.files.file_lock import FileLock
-from gateway.files.whole_file import replace_file, replace_files
+from gateway.files.path_faults import write_remedy
+from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION = 1
+
+NOT_CHANGED = "so nothing is changed"
 
 
 class NotSavedError(Exception):
     """A change can't be saved. `reason` and `outcome` are for the client, `remedy` is for the operator."""
 
-    def __init__(self, reason: str, remedy: str, outcome: str = "so nothing is changed") -> None:
+    def __init__(self, reason: str, remedy: str, outcome: str = NOT_CHANGED) -> None:
         super().__init__(reason)
         self.reason = reason
         self.remedy = remedy
@@ -136,7 +139,7 @@ class StateFile:
                 raise NotSavedError(problem.message, problem.remedy)
             await asyncio.to_thread(self._save, dict(before), dict(after))
         except OSError as error:
-            raise _unwritable(error) from error
+            raise self._unsaved(error) from error
         return after
 
     async def load_position(self, quotas: DynamicQuotas) -> HistoryPosition | None:
@@ -153,7 +156,7 @@ class StateFile:
         try:
             await asyncio.to_thread(self._save_position, position, dict(quotas))
         except OSError as error:
-            raise _unwritable(error) from error
+            raise self._unsaved(error) from error
 
     def _save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
         text = _Position(version=VERSION, **asdict(position), quotas=_digest(quotas)).model_dump_json()
@@ -181,6 +184,10 @@ class StateFile:
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
             raise self._refused(f"{path} is damaged: {what!s}", remedy) from None
 
+    def _unsaved(self, error: OSError) -> NotSavedError:
+        outcome = "but it may take effect at the next start" if isinstance(error, UnsyncedError) else NOT_CHANGED
+        return NotSavedError(error.strerror or str(error), write_remedy(error, self.path), outcome)
+
     @staticmethod
     def _refused(message: str, remedy: str) -> ConfigError:
         return ConfigError("quotas set through the API", [Problem("state.path", message, remedy)])
@@ -204,10 +211,6 @@ def _text(quotas: DynamicQuotas) -> list[str]:
 def _digest(quotas: DynamicQuotas) -> str:
     rows = sorted(json.dumps([parts_of(entity), dict(limits)], sort_keys=True) for entity, limits in quotas.items())
     return blake2b("\n".join(rows).encode(), digest_size=16).hexdigest()
-
-
-def _unwritable(error: OSError) -> NotSavedError:
-    return NotSavedError(error.strerror or str(error), "make the folder of state.path writable")
 
 
 def _of_topics(quotas: DynamicQuotas) -> DynamicQuotas:

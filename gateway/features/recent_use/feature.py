@@ -27,6 +27,7 @@ from gateway.features.recent_use.usage_file import (
     topic_line,
     write_usage,
 )
+from gateway.files.path_faults import write_remedy
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.recent_use import (
     BucketUse,
@@ -186,8 +187,8 @@ class RecentUsage(Feature[None]):
         self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, at, lines))
         try:
             await asyncio.shield(self._write)
-        except (OSError, ValueError) as error:
-            self._failed(f"recent usage can't be saved: {error} — make the folder of state.usage_path writable")
+        except OSError as error:
+            self._failed(f"recent usage can't be saved: {error.strerror or error} — {write_remedy(error, self._path)}")
             return
         self._file_has_lines = bool(lines)
         if left_out:

@@ -1,21 +1,12 @@
 """Files that are replaced whole: what a failed save leaves behind."""
 
-import resource
-from collections.abc import Iterator
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from gateway.files.whole_file import replace_file, replace_files
-
-
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """Limit files to 4 KiB, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
 
 
 @pytest.mark.usefixtures("small_files")
@@ -24,6 +15,37 @@ def test_failed_write_leaves_no_new_files(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="too large"):
         replace_files({tmp_path / "a": ["one"], tmp_path / "b": ["x" * 10_000]}, durable=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_files")
+def test_error_of_a_write_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too large") as caught:
+        replace_file(tmp_path / "a", ["x" * 10_000], durable=True)
+    assert caught.value.filename == str(tmp_path / "a.new")
+
+
+def test_failed_sync_of_the_folder_is_no_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start reads the new file."""
+    fsync = os.fsync
+
+    def fail_for_folders(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(UnsyncedError) as caught:
+        replace_file(tmp_path / "a", ["one"], durable=True)
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path))
+    assert (tmp_path / "a").read_text() == "one"
+
+
+def test_second_rename_that_fails_leaves_the_first(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UnsyncedError) as caught:
+        replace_files({tmp_path / "a": ["one"], tmp_path / "b": ["two"]}, durable=False)
+    assert (caught.value.errno, caught.value.filename2) == (errno.EISDIR, str(tmp_path / "b"))
+    assert (tmp_path / "a").read_text() == "one"
 
 
 def test_failed_rename_leaves_no_new_files(tmp_path: Path) -> None:

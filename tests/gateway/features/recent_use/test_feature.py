@@ -188,7 +188,7 @@ async def test_failed_save_is_logged_once_and_counted(path, caplog):
     assert gateway.usage.saves == {"failure": 2, "success": 1}
     warning, again = caplog.messages
     assert "can't be saved" in warning
-    assert "make the folder of state.usage_path writable" in warning
+    assert f"Is a directory — remove the folder {blocked}" in warning
     assert again == "recent usage is saved again"
 
 
