@@ -83,6 +83,7 @@ class LedgerFiles:
         self.max_file_bytes = MAX_FILE_BYTES
         self._parts: dict[str, _Part] = {}
         self._sequence = 0
+        self._warned = False  # that the file system has no locks
 
     def write(self, lines: Mapping[str, Sequence[str]], wall: float, now: float) -> int:
         """Append `lines` by folder, and finish files that are old or large enough. Returns the number of lost lines."""
@@ -115,7 +116,7 @@ class LedgerFiles:
         for part in self._path.glob("date=*/hour=*/_weir-*.part"):
             try:
                 mine = part.name.startswith(own) or wall - part.stat().st_mtime > STRANGER_SECONDS
-                found += mine and _finish_abandoned(part)
+                found += mine and self._finish_abandoned(part)
             except OSError as error:
                 _log.warning("the unfinished file %s can't be finished: %s", part, error.strerror)
         return found
@@ -175,9 +176,26 @@ class LedgerFiles:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
             except (FileExistsError, FileNotFoundError):  # the latter: another worker has just deleted the empty folder
                 continue
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._lock(descriptor):  # another gateway of this name has just started, and deletes the empty file
+                os.close(descriptor)
+                continue
             part = self._parts[folder] = _Part(descriptor, path, finished, now)
             return part
+
+    def _lock(self, descriptor: int) -> bool:
+        """Return False if another process has locked the file. On a file system without locks, Weir goes on without."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if not self._warned:
+                _log.warning(
+                    "ledger.path: files in %s can't be locked: %s — give each gateway a ledger.gateway of its own",
+                    self._path, error.strerror,
+                )  # fmt: skip
+            self._warned = True
+        return True
 
     def _finish(self, folder: str) -> int:
         """Returns the number of lost lines."""
@@ -197,6 +215,18 @@ class LedgerFiles:
             os.close(part.descriptor)
         return 0
 
+    def _finish_abandoned(self, path: Path) -> bool:
+        """Cut an unfinished file after its last whole member, and finish it. Returns False if a gateway is writing the file."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if not self._lock(descriptor):
+                return False
+            finished = path.with_name(path.name.removeprefix("_").removesuffix(".part"))
+            _publish(descriptor, path, finished, whole_members(descriptor))
+        finally:
+            os.close(descriptor)
+        return True
+
     def _finished_files(self) -> Iterator[tuple[Path, int, float]]:
         for path in self._path.glob(f"date=*/hour=*/weir-*{_SUFFIX}"):
             try:
@@ -213,20 +243,6 @@ def _publish(descriptor: int, path: Path, finished: Path, size: int) -> None:
     os.ftruncate(descriptor, size)
     os.fsync(descriptor)
     path.rename(finished)
-
-
-def _finish_abandoned(path: Path) -> bool:
-    """Cut an unfinished file after its last whole member, and finish it. Returns False if a gateway is writing the file."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finished = path.with_name(path.name.removeprefix("_").removesuffix(".part"))
-        _publish(descriptor, path, finished, whole_members(descriptor))
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def whole_members(descriptor: int) -> int:

@@ -1,6 +1,7 @@
 """A file with its final name is complete, even after a kill or a full disk."""
 
 import errno
+import fcntl
 import gzip
 import os
 import shutil
@@ -133,6 +134,52 @@ def test_file_in_use_is_left_alone(tmp_path):
     files.write({HOUR: ["a"]}, WALL, 0.0)
     assert ledger(tmp_path).recover(WALL) == 0
     files.close()
+    assert lines(tmp_path) == {HOUR: ["a"]}
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse locks, as a file server without a lock daemon does."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_lines_are_written_without_locks(tmp_path, caplog):
+    files = ledger(tmp_path)
+    assert files.write({HOUR: ["a"], NEXT: ["b"]}, WALL, 0.0) == 0
+    files.close()
+    assert lines(tmp_path) == {HOUR: ["a"], NEXT: ["b"]}
+    (warning,) = caplog.messages
+    assert f"files in {tmp_path} can't be locked: No locks available — give each gateway a ledger.gateway" in warning
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_unfinished_file_is_finished_without_locks(tmp_path):
+    killed = ledger(tmp_path)
+    killed.write({HOUR: ["a"]}, WALL, 0.0)
+    assert ledger(tmp_path).recover(WALL) == 1
+    assert lines(tmp_path) == {HOUR: ["a"]}
+
+
+def test_file_that_a_starting_gateway_has_locked_is_left(tmp_path, monkeypatch):
+    """A gateway of the same name takes the empty file for one of its own, and is about to delete it."""
+    real_flock, others = fcntl.flock, []
+
+    def flock_late(descriptor, operation):
+        if not others:
+            others.append(os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR))
+            real_flock(others[0], operation)
+        real_flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_late)
+    files = ledger(tmp_path)
+    assert files.write({HOUR: ["a"]}, WALL, 0.0) == 0
+    files.close()
+    os.close(others[0])
     assert lines(tmp_path) == {HOUR: ["a"]}
 
 
