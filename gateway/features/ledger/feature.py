@@ -84,7 +84,7 @@ class Ledger(Feature[LedgerConfig | None]):
     `gateway` is the name in events. `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`, and
     `buckets` returns its present buckets.
     `Counters.ledger_dropped` counts lost events: a queue or the disk was full, or an interval had too many entities.
-    `Counters.ledger_topic_dropped` counts lines that are in the files, and for which the queue of `topic` had no room.
+    `Counters.ledger_topic_dropped` counts lines that are in the files, and that `topic` has dropped.
     """
 
     metrics = METRICS
@@ -223,6 +223,9 @@ class Ledger(Feature[LedgerConfig | None]):
             for right in self._group_sampler.take(self._gateway, rows, clock.wall(), last=last):
                 self.notify(right)
             sources.append(self._group_sampler)
+        if self._topic is not None:
+            self._counters.ledger_topic_dropped += self._topic.dropped
+            self._topic.dropped = 0
         for source in sources:
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0
@@ -242,8 +245,8 @@ class Ledger(Feature[LedgerConfig | None]):
                 _log.error("an event (%s) is lost: it can't be written as a line of the ledger: %s", event.TYPE, error)
                 continue
             lines.setdefault(partition(event.time_ms), []).append(line)
-            if self._topic is not None and not self._topic.publish(line):
-                self._counters.ledger_topic_dropped += 1
+            if self._topic is not None:
+                self._topic.publish(line)
         return lines
 
     def _retain(self) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from gateway import clock
 from gateway.cluster.client import ClusterError, TooLargeError
 from gateway.cluster.metadata import OwnClient
 from gateway.cluster.record_batches import Record
@@ -21,6 +22,9 @@ MAX_LINE_BYTES = 512 * 1024
 """Brokers refuse records above 1 MiB by default. Only a line that contains a config file can be so long."""
 
 _BATCH_BYTES = 256 * 1024
+_SMALL_SECONDS = 600.0
+"""After a refused batch, batches stay smaller for this time. By then an operator may have raised the topic's limit."""
+
 _FINAL_SEND_SECONDS = 3.0
 _DAY_MS = 86_400_000
 
@@ -30,6 +34,7 @@ _log = logging.getLogger("weir.ledger")
 class LedgerTopic:
     """Takes lines with `publish`. `run` sends each line until all in-sync replicas have confirmed it.
 
+    `dropped` counts the lines without room, and those that are too long for Weir or for the broker.
     If a confirmation is lost, the line is in the topic twice; readers recognise it by its `LINE_HEADER`. All records have the
     key `gateway`, so that the gateway's lines stay in order.
     """
@@ -43,6 +48,8 @@ class LedgerTopic:
         self._waiting: deque[tuple[bytes, bytes]] = deque()  # lines and their headers' values
         self._waiting_bytes = 0
         self._batch_bytes = _BATCH_BYTES
+        self._small_until = 0.0  # monotonic seconds
+        self.dropped = 0
         self._dropping = False
         self._arrived = asyncio.Event()
 
@@ -51,23 +58,23 @@ class LedgerTopic:
         """False if the last attempt to write to the topic failed."""
         return not self._log.status.publisher.problem
 
-    def publish(self, line: str) -> bool:
-        """Queue a line. False if it is dropped: the queue is full, or the line is too long."""
+    def publish(self, line: str) -> None:
+        """Queue a line, or drop it: the queue is full, or the line is too long."""
         value = line.encode()
         if len(value) > MAX_LINE_BYTES:
-            self._warn(f"a line of {len(value)} bytes is dropped, because {MAX_LINE_BYTES} is the maximum")
-            return False
+            self._drop(f"a line of {len(value)} bytes is dropped, because {MAX_LINE_BYTES} is the maximum")
+            return
         if self._waiting_bytes + len(value) > MAX_WAITING_BYTES:
-            self._warn(f"lines are dropped while the queue is full ({self._waiting_bytes} bytes wait for the brokers)")
-            return False
+            self._drop(f"lines are dropped while the queue is full ({self._waiting_bytes} bytes wait for the brokers)")
+            return
         self._accepted += 1
         self._waiting.append((value, f"{self._source}-{self._accepted}".encode()))
         self._waiting_bytes += len(value)
         self._arrived.set()
-        return True
 
-    def _warn(self, problem: str) -> None:
-        """Log the first problem since the queue was empty."""
+    def _drop(self, problem: str) -> None:
+        """Count a line. Log the first problem since the queue was empty."""
+        self.dropped += 1
         if not self._dropping:
             _log.warning("ledger.topic %s: %s; the files below ledger.path have all lines", self._log.spec.name, problem)
         self._dropping = True
@@ -90,9 +97,12 @@ class LedgerTopic:
     async def _send(self) -> None:
         """Send all waiting lines. Raises ClusterError; unconfirmed lines wait on.
 
-        If the topic's `max.message.bytes` is too small for a batch, batches get smaller. A line that is too long is dropped.
+        If the topic's `max.message.bytes` is too small for a batch, batches get smaller for `_SMALL_SECONDS`. A line that is
+        too long is dropped.
         """
         while self._waiting:
+            if clock.monotonic() >= self._small_until:
+                self._batch_bytes = _BATCH_BYTES
             some: list[Record] = []
             size = 0
             for value, line_id in self._waiting:
@@ -105,8 +115,12 @@ class LedgerTopic:
             except TooLargeError as error:
                 if len(some) > 1:
                     self._batch_bytes = size // 2
+                    self._small_until = clock.monotonic() + _SMALL_SECONDS
                     continue
-                self._warn(f"a line of {size} bytes is dropped, because the broker refuses it ({error})")
+                self._drop(
+                    f"a line of {size} bytes is dropped, because the broker refuses it ({error}): raise the topic's"
+                    " max.message.bytes"
+                )
             for _ in some:
                 self._waiting.popleft()
             self._waiting_bytes -= size

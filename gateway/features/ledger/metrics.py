@@ -16,7 +16,7 @@ METRICS: tuple[Row, ...] = (
     Value("counter", "weir_ledger_dropped_total", "Events that the ledger has lost: its queue or the disk was full.", (),
           one(lambda scrape: scrape.counters.ledger_dropped)),
     Value("counter", "weir_ledger_topic_dropped_total", "Lines that the files have and `ledger.topic` lacks: its brokers were"
-          " too slow, or away for too long.", (), one(lambda scrape: scrape.counters.ledger_topic_dropped)),
+          " too slow, away for too long, or refused long lines.", (), one(lambda scrape: scrape.counters.ledger_topic_dropped)),
     Value("gauge", "weir_ledger_topic_connected", "1 unless the last attempt to write to the ledger's topic failed.", (),
           one_of(LedgerTopicReport)(lambda report: report.connected), merge="min"),
 )  # fmt: skip

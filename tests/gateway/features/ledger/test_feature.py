@@ -18,6 +18,7 @@ from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.groups import Group, GroupRule
+from gateway.steps import at_once
 
 Written = Callable[[], list[dict[str, Any]]]
 
@@ -105,18 +106,21 @@ class Full:
     """A topic without room."""
 
     connected = True
+    dropped = 0
 
     async def run(self) -> None:
         """Sends nothing."""
 
-    def publish(self, line: str) -> bool:
-        return False
+    def publish(self, line: str) -> None:
+        self.dropped += 1
 
 
 async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, written: Written, counters: Counters) -> None:
     ledger = Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: (), Full())
     ledger.notify(rejection())
     await ledger.flush()
+    for _ in range(2):  # each drop counts once
+        at_once(ledger._sample())
     assert len(written()) == 1
     assert (counters.ledger_dropped, counters.ledger_topic_dropped) == (0, 1)
 
