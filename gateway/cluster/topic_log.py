@@ -39,6 +39,7 @@ _OFFSET_OUT_OF_RANGE = 1
 _INVALID_TIMESTAMP = 32
 _TOPIC_EXISTS = 36
 _TOPIC_RESOURCE = 2
+_POLICY, _COMPACT = "cleanup.policy", "compact"
 _ALL_REPLICAS = -1
 
 Batch = Any
@@ -58,6 +59,15 @@ class TopicSpec:
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     timed: bool = False
+
+    @property
+    def policy(self) -> str:
+        return self.configs.get(_POLICY, _COMPACT)
+
+    def keeps(self, policy: str) -> bool:
+        """False if a topic with this cleanup.policy may lose records that Weir needs."""
+        wanted, found = set(self.policy.split(",")), set(filter(None, policy.split(",")))
+        return found <= wanted and (_COMPACT in found) == (_COMPACT in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +197,6 @@ class TopicLog:
             self._write_leaders = None
         for partition in range(len(topic.leaders)):
             self._positions.setdefault(partition, 0)
-        await self._check_policy()
 
     async def _fetch(self, leaders: tuple[int, ...]) -> None:
         by_leader: dict[int, list[int]] = {}
@@ -334,6 +343,7 @@ class TopicLog:
             if topic is None:
                 await self._create(client, look)
             elif topic.leaders and min(topic.leaders) >= 0:
+                await self._check_policy(client)
                 return topic
             if clock.monotonic() >= deadline:
                 raise ClusterError(f"topic {self.spec.name} has no leader")
@@ -342,7 +352,7 @@ class TopicLog:
     async def _create(self, client: OwnClient, look: ClusterLook) -> None:
         replicas = min(len(look.brokers), MAX_REPLICAS)
         # The brokers' default compression.type may be a codec that some readers do not have.
-        configs = list({"cleanup.policy": "compact", "compression.type": "producer", **self.spec.configs}.items())
+        configs = list({_POLICY: _COMPACT, "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
         topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
@@ -354,19 +364,20 @@ class TopicLog:
         self._checked_policy = True
         _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
 
-    async def _check_policy(self) -> None:
-        """Log an error, once, if the topic is not compacted, because an operator has created it."""
+    async def _check_policy(self, client: OwnClient) -> None:
+        """Log an error, once, if an operator has created the topic with another policy."""
         if self._checked_policy:
             return
         self._checked_policy = True
-        response = await self._reading.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, ["cleanup.policy"])]))
+        response = await client.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, [_POLICY])]))
         with answer_of("DescribeConfigs"):
             wrong = [
                 value for code, _, _, _, entries in response.resources if code == 0
-                for name, value, *_ in entries if name == "cleanup.policy" and "compact" not in value
+                for name, value, *_ in entries if name == _POLICY and not self.spec.keeps(value)
             ]  # fmt: skip
         for policy in wrong[:1]:
             _log.error(
-                "topic %s has cleanup.policy=%s, so it does not keep the last record of each key — "
-                "set it to compact, or give Weir another topic", self.spec.name, policy,
+                "topic %s has cleanup.policy=%s, so records that Weir needs may be lost — "
+                "set it to %s, or give Weir another topic",
+                self.spec.name, policy, self.spec.policy,
             )  # fmt: skip

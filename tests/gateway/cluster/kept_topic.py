@@ -128,7 +128,8 @@ class KeptTopic:
                 self.created.set()
                 return SimpleNamespace(topic_errors=[("topic", 0)])
             case DescribeConfigsRequest():
-                return SimpleNamespace(resources=[])
+                name = request._resources[0][1]
+                return SimpleNamespace(resources=[(0, None, 2, name, list(self.configs.items()))])
         raise NotImplementedError(request)
 
     def _produce(self, request):

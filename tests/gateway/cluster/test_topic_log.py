@@ -162,3 +162,43 @@ async def test_refused_time_is_explained(caplog):
     with pytest.raises(ClusterError, match="refuse this machine's time: set its clock"):
         await log.publish([(b"a", b"1")])
     assert "topic a-topic can't be written: the brokers refuse this machine's time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "keeps"),
+    [
+        ("compact", "compact", True),
+        ("compact", "delete", False),
+        ("compact", "compact,delete", False),
+        ("delete", "delete", True),
+        ("delete", "", True),
+        ("delete", "compact", False),
+        ("delete", "compact,delete", False),
+        ("compact,delete", "delete,compact", True),
+        ("compact,delete", "compact", True),
+        ("compact,delete", "delete", False),
+    ],
+)
+def test_policy_that_may_lose_records(wanted, found, keeps):
+    assert TopicSpec("a-topic", configs={"cleanup.policy": wanted}).keeps(found) == keeps
+
+
+@pytest.mark.parametrize(("policy", "problems"), [("compact", 1), ("delete", 0)])
+async def test_writer_checks_the_policy_of_the_topic_once(policy, problems, caplog):
+    """The ledger has only a writer, and all its lines have one key."""
+    topic = KeptTopic()
+    topic.configs = {"cleanup.policy": policy}
+    log = TopicLog(topic.connect, TopicSpec("lines", configs={"cleanup.policy": "delete"}), lambda key, value: None)
+    for _ in range(2):
+        await log.publish([(b"weir-1", b"{}")], look=True)
+    assert len(topic.records()) == 2
+    error = "topic lines has cleanup.policy=compact, so records that Weir needs may be lost — set it to delete"
+    assert sum(error in message for message in caplog.messages) == len(caplog.messages) == problems
+
+
+async def test_reader_checks_the_policy_of_the_topic(caplog):
+    topic = KeptTopic()
+    topic.configs = {"cleanup.policy": "delete"}
+    async with Reader(topic) as reader:
+        await reader.until(lambda: reader.log.status.caught_up)
+    assert "topic a-topic has cleanup.policy=delete, so records that Weir needs may be lost — set it to compact" in caplog.text
