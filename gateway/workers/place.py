@@ -93,6 +93,8 @@ class WorkerPlace:
                 code, how = _NO_PROCESS, f"can't be started: {error}"
                 if error.errno in OWN_ERRORS:
                     how += f" — {remedy(error)}"
+                if not self.started.is_set():  # a process would have said why it ends
+                    _log.error("worker %d %s", self.number, how, extra={"worker": self.number})
             if self._stopping.is_set():
                 break
             if not self.started.is_set() and code > 0:
@@ -160,15 +162,16 @@ class WorkerPlace:
 
     async def _watch(self) -> None:
         """Poll `/readyz`, and kill a silent process."""
-        answered = clock.monotonic()
+        silent, looked = 0.0, clock.monotonic()
         while True:
             try:
                 status, body = await self._ask("/readyz")
             except WorkerUnreachableError as error:
-                if error.is_own:
-                    answered = clock.monotonic()  # the worker may be well
                 seconds = HUNG_SECONDS if self.has_answered else START_SECONDS
-                silent = clock.monotonic() - answered
+                # If more time has passed, the supervisor stood still, and the worker may have, too.
+                silent += min(clock.monotonic() - looked, ASK_SECONDS + LOOK_SECONDS)
+                if error.is_own:
+                    silent = 0.0  # the worker may be well
                 if self.has_answered and silent > SILENT_SECONDS:
                     self.not_ready = "does not answer"
                 if silent > seconds:
@@ -176,11 +179,12 @@ class WorkerPlace:
                     self.send(signal.SIGKILL)
                     return
             else:
-                answered = clock.monotonic()
-                self._answered_at = self._answered_at or answered
+                silent = 0.0
+                self._answered_at = self._answered_at or clock.monotonic()
                 self.not_ready = None if status == 200 else body.decode(errors="replace").strip()
                 self.was_ready = self.was_ready or self.not_ready is None
                 self.started.set()
+            looked = clock.monotonic()
             await asyncio.sleep(LOOK_SECONDS if self.not_ready is None else LOOK_WHILE_NOT_READY_SECONDS)
 
     async def _ask(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:

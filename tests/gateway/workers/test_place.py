@@ -13,10 +13,11 @@ from typing import Self
 
 import pytest
 
+from gateway import clock
 from gateway.background import FIRST_SECONDS
 from gateway.config.model import WeirConfig
 from gateway.workers import place
-from gateway.workers.place import WorkerPlace, WorkerUnreachableError
+from gateway.workers.place import HUNG_SECONDS, WorkerPlace, WorkerUnreachableError
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
 from tests.gateway.cluster.running import until
@@ -110,6 +111,23 @@ async def test_worker_that_misses_a_look_stays_ready(played: PlayedWorker, monke
     missed = played.looks
     await until(lambda: played.looks > missed + 2)
     assert played.place.not_ready is None
+
+
+async def test_standstill_of_all_is_no_silence(played: PlayedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after the machine was suspended."""
+    await until(lambda: played.place.not_ready is None)
+    played.answers = False
+    missed = played.looks
+    later = clock.monotonic() + 10 * HUNG_SECONDS
+    monkeypatch.setattr(clock, "monotonic", lambda: later)
+    await until(lambda: played.looks > missed + 3)
+    assert played.place.restarts == 0
+
+
+async def test_first_process_that_cannot_be_started_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    worker = WorkerPlace(0, [str(tmp_path / "python")], tmp_path / "socket", lambda: 1)
+    assert await worker.run() == 1
+    assert f"worker 0 can't be started: [Errno 2] No such file or directory: '{tmp_path / 'python'}'" in caplog.messages
 
 
 async def test_worker_answers_after_its_socket_was_deleted(played: PlayedWorker, tmp_path: Path) -> None:
