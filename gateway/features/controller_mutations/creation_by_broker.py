@@ -12,7 +12,7 @@ decides about the charge. A topic that the controller creates is still missing t
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.features.controller_mutations.costs import KnownTopics
+from gateway.features.controller_mutations.costs import NO_ERROR, KnownTopics
 from gateway.features.controller_mutations.handlers import have_limits
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.controller_mutations.under_way import Reservation, UnderWay
@@ -42,8 +42,8 @@ from protocol.headers import RequestHeader
 
 _KIND: Final = KIND.name
 _REMEDY: Final = "ask for the topics in several requests"
-_BEING_CREATED: Final = frozenset({UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE})
-"""The broker's errors for a topic that it has asked the controller for: KRaft's and ZooKeeper's."""
+_CREATED: Final = frozenset({NO_ERROR, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE})
+"""Errors for a topic that the broker has asked the controller for: KRaft's and ZooKeeper's. Redpanda waits, and has none."""
 
 
 def metadata_factory(known: KnownTopics, under_way: UnderWay) -> HandlerFactory:
@@ -147,8 +147,8 @@ class MetadataHandler:
         """Charge the topics that the broker creates."""
         for topic in topics:
             cost = self._costs.pop(topic.name or "", 0)
-            if topic.error in _BEING_CREATED:
-                self._charge_creation(topic.name or "", cost, now)
+            if topic.error in _CREATED:
+                self._charge_creation(topic.name or "", topic.partitions if cost > 0 and topic.partitions > 0 else cost, now)
         if self._pending == 0:
             self._lose(now)
 

@@ -167,6 +167,15 @@ def test_creation_under_zookeeper_is_charged():
     assert tokens(t) == BURST - PARTITIONS
 
 
+def test_topic_that_exists_in_the_answer_is_charged_by_it():
+    t = Gateway().session()
+    t.client_sends(asks(["a"]))
+    looks_up(t, {"a": 0})
+    t.broker_got(m.metadata_request(1, ["a"], create=True))
+    t.broker_answers(m.metadata_answer(1, {"a": 4}))
+    assert (tokens(t), reserved(t)) == (BURST - 4, 0)
+
+
 def test_topic_that_stays_missing_is_charged_once_a_minute():
     t = Gateway().session()
     for passed, charged in ((0.0, 1), (1.0, 1), (CREATION_SECONDS, 2)):
