@@ -137,6 +137,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
+    open_files.fill_standard_streams()
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         options.parser.error(_unrecognized(unknown, options.parser))
@@ -167,7 +168,6 @@ def _unrecognized(words: Sequence[str], command: argparse.ArgumentParser) -> str
 def _serve(options: argparse.Namespace) -> int:
     # The default action would end a starting gateway. No change is lost: the reloader reads the file when it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    open_files.fill_standard_streams()
     path: Path = options.config
     worker = None if options.worker is None else Worker(options.worker, options.worker_directory, options.worker_claims)
     level = logging.DEBUG if options.verbose else logging.INFO
