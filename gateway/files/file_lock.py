@@ -41,7 +41,7 @@ class FileLock:
         if self._descriptor is not None:
             return True
         file = real_path(self.path)
-        descriptor = os.open(file.with_name(f"{file.name}.lock"), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open(file.with_name(f"{file.name}.lock"))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -87,6 +87,13 @@ class StateLocks:
     def release(self) -> None:
         self.quotas.release()
         self._usage.release()
+
+
+def _open(path: Path) -> int:
+    try:  # NFS locks only files that are open for writing
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # another user has made it
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _try(lock: FileLock) -> bool:
