@@ -59,6 +59,7 @@ class Discovery:
         self._on_configs = on_configs
         self._context = upstream.context
         self._answers = False
+        self._refused = False
         self._reached = False
         self.problem = "the cluster has not been reached yet"
 
@@ -91,6 +92,12 @@ class Discovery:
             for error, _message, _type, _name, entries, *_ in answer.resources:
                 if error == _NO_ERROR:
                     self._on_configs({name: value for name, value, *_ in entries if value is not None})
+                elif not self._refused:
+                    self._refused = True
+                    _log.info(
+                        "the brokers do not show their configs (error %d): controller_mutation_rate counts no topics that"
+                        " brokers create — give Weir's user DescribeConfigs on Cluster", error,
+                    )  # fmt: skip
 
     def _note(self, brokers: Mapping[int, Address]) -> None:
         if not brokers:
