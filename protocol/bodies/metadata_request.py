@@ -22,7 +22,7 @@ _TOPIC_ID_SINCE: Final = 10
 class MetadataRequest(NamedTuple):
     """A request for metadata. `creates`: the broker may create the topics that it does not find.
 
-    `names` has each named topic once. It is None for more than `MAX_ELEMENTS` topics, which are not decoded.
+    `names` has each named topic once. Weir decodes no names of more than `MAX_ELEMENTS` topics: `names` is then None.
     `permission` is the offset of `allow_auto_topic_creation`, and -1 before v4.
     """
 

@@ -7,7 +7,7 @@ another reason costs nothing.
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from protocol.api_keys import ApiKey
 from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
@@ -39,6 +39,9 @@ BROKER_CONFIGS: Final = (_PARTITIONS, _CREATION)
 """The configs of brokers that `KnownTopics.learn_defaults` takes."""
 
 _log = logging.getLogger("weir.mutations")
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 TopicKey = tuple[str | None, bytes]
 """The name and the id by which a request or an answer names a topic."""
@@ -81,15 +84,10 @@ class KnownTopics:
 
     def changed(self, name: str, partitions: int, now: float, topic_id: bytes | None = None) -> None:
         """Note the number of partitions that a broker has confirmed; 0 if the topic is deleted."""
-        self._recent[name] = partitions, now
-        self._recent.move_to_end(name)
+        _remember(self._recent, name, (partitions, now))
         self._creations.pop(name, None)
         if topic_id is not None:
-            self._names[topic_id] = name
-            self._names.move_to_end(topic_id)
-        for memory in (self._recent, self._names):
-            if len(memory) > MAX_RECENT:
-                memory.popitem(last=False)
+            _remember(self._names, topic_id, name)
 
     def recent(self, name: str, now: float) -> int | None:
         """The partitions of a topic that changed less than `RECENT_SECONDS` ago; None for all other topics."""
@@ -108,10 +106,7 @@ class KnownTopics:
 
     def created_by_broker(self, name: str, now: float) -> None:
         """Note that a creation by a broker was charged."""
-        self._creations[name] = now
-        self._creations.move_to_end(name)
-        if len(self._creations) > MAX_RECENT:
-            self._creations.popitem(last=False)
+        _remember(self._creations, name, now)
 
     def guess(self, reason: str) -> int:
         """Assume one partition, and log this once for each `reason`."""
@@ -230,6 +225,14 @@ class Forecasts:
 
     def _guess(self, reason: str) -> int:
         return self._known.guess(reason) if self.limited else 1
+
+
+def _remember(memory: OrderedDict[K, V], name: K, value: V) -> None:
+    """Note a value under its name, the newest last, and forget the oldest beyond `MAX_RECENT`."""
+    memory[name] = value
+    memory.move_to_end(name)
+    if len(memory) > MAX_RECENT:
+        memory.popitem(last=False)
 
 
 def key(topic: RequestedTopic) -> TopicKey:

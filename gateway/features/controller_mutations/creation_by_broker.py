@@ -15,7 +15,7 @@ from typing import Final
 from gateway.features.controller_mutations.costs import NO_ERROR, KnownTopics
 from gateway.features.controller_mutations.handlers import have_limits
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.features.controller_mutations.under_way import Reservation, UnderWay
+from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
 from gateway.proxy.handler import (
     COLLECT,
     DEFER,
@@ -29,7 +29,7 @@ from gateway.proxy.handler import (
     Verdict,
     check_size,
 )
-from gateway.quotas.bucket import Bucket
+from gateway.proxy.lookups import Lookups
 from gateway.quotas.kinds.controller_mutation import KIND
 from protocol.api_keys import ApiKey
 from protocol.bodies import metadata_request, topic_metadata
@@ -59,12 +59,12 @@ class MetadataHandler:
         self._known = known
         self._under_way = under_way
         self._request: MetadataRequest | None = None
-        self._pending = 0
+        self._lookups = Lookups(connection)
+        self._waiting = WaitingRequest(connection, under_way)
         self._missing: list[str] = []
-        self._awaited: Bucket | None = None  # the request waits for the reservations in this bucket
         self._quota: MutationQuota | None = None
         self._reservation: Reservation | None = None
-        self._costs: dict[str, int] = {}  # of the creations that are under way
+        self._costs: dict[str, int] = {}  # of the creations without an answer
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker for the requested topics, let it create those that the quota admits, and forward the request."""
@@ -79,10 +79,11 @@ class MetadataHandler:
             frame, moved = request.cut()
             self._request = metadata_request.read_request(header.api_version, frame, moved.body_offset)
             self._look_up(self._request, header, now)
-        if self._pending:
+        if self._lookups.pending:
             return WAIT
-        verdict = self._decide(self._request, header, now) if self._missing and self._quota is None else None
-        return verdict or self._forward(self._request, request, now)
+        if self._missing and self._quota is None:
+            return self._decide(self._request, request, now)
+        return self._forward(self._request, request, now)
 
     def _look_up(self, request: MetadataRequest, header: RequestHeader, now: float) -> None:
         if request.names is None and request.permission < 0:
@@ -90,39 +91,37 @@ class MetadataHandler:
         if request.creates and request.names:
             self._ask(header, filter(is_legal_name, request.names), self._find, now, create=False)
 
-    def _decide(self, request: MetadataRequest, header: RequestHeader, now: float) -> Verdict | None:
-        """Ask the broker to create the topics that the quota admits. None: there is no such topic."""
+    def _decide(self, request: MetadataRequest, whole: Request, now: float) -> Verdict:
+        """Wait for the outcome of other requests if the decision depends on it."""
         # The quotas may have changed while Weir waited, so it looks up the buckets again.
         buckets = self._connection.client.buckets(_KIND, now)
         quota = MutationQuota(buckets, strict=request.permission >= 0)
         costs = {name: self._known.creation_cost(name, now) for name in self._missing}
-        admitted = [name for name, cost in costs.items() if quota.admit(cost, now)]
-        before, self._awaited = self._awaited, quota.awaited
-        if before is None and quota.awaited is None and quota.limits:
-            self._awaited = self._under_way.queued(buckets)
-        if self._awaited is not None:
-            self._under_way.wait(self._awaited, self._connection, again=self._awaited is before)
+        admitted = {name: cost for name, cost in costs.items() if quota.admit(cost, now)}
+
+        def go_on() -> Verdict:
+            if quota.late:
+                self._connection.throttle.defer(quota.refuse(now), now, quota.binding, ApiKey.METADATA)
+                return DEFER
+            self._quota = quota
+            if not admitted:
+                return self._forward(request, whole, now)
+            self._costs = {name: cost for name, cost in admitted.items() if cost > 0}
+            self._reservation = self._under_way.reserve(buckets, quota.reserved, self._lose, now)
+            self._ask(whole.header, list(admitted), self._charge, now, create=True)
             return WAIT
-        if before is not None:
-            self._under_way.leave(before, self._connection)
-        if quota.late:
-            self._connection.throttle.defer(quota.refuse(now), now, quota.binding, ApiKey.METADATA)
-            return DEFER
-        self._quota = quota
-        if not admitted:
-            return None
-        self._costs = {name: costs[name] for name in admitted}
-        self._reservation = self._under_way.reserve(buckets, quota.reserved, self._lose, now)
-        self._ask(header, admitted, self._charge, now, create=True)
-        return WAIT
+
+        return self._waiting.decide(quota.awaited, buckets if quota.limits else (), go_on)
 
     def _forward(self, request: MetadataRequest, whole: Request, now: float) -> Verdict:
-        """Forward the request, which may create nothing any more."""
-        if request.permission < 0:
-            if self._quota is not None and (verdict := self._quota.settle(now))[0] > 0.0:
+        """Forward the request, from v4 on without the permission to create topics."""
+        if request.permission >= 0 and request.creates:
+            return Replace(metadata_request.without_creation(whole.cut()[0], request))
+        if request.permission < 0 and self._quota is not None:
+            verdict = self._quota.settle(now)
+            if verdict[0] > 0.0:
                 self._connection.throttle.start(verdict, now, self._quota.binding, whole.entry)
-            return FORWARD
-        return Replace(metadata_request.without_creation(whole.cut()[0], request)) if request.creates else FORWARD
+        return FORWARD
 
     # The broker's answers.
 
@@ -131,14 +130,10 @@ class MetadataHandler:
         *, create: bool
     ) -> None:  # fmt: skip
         def took(answer: bytes, then: float) -> None:
-            self._pending -= 1
             take(topic_metadata.read_topics(topic_metadata.BY_NAME, answer), then)
-            if self._pending == 0:
-                self._connection.ready()
 
         for request in topic_metadata.ask_by_name(header.correlation_id, header.client_id, names, create=create):
-            self._pending += 1
-            self._connection.send_own_request(request, took, now)
+            self._lookups.send(request, took, now)
 
     def _find(self, topics: list[TopicMetadata], now: float) -> None:  # noqa: ARG002
         self._missing += [topic.name for topic in topics if topic.name is not None and topic.error == UNKNOWN_TOPIC]
@@ -146,14 +141,15 @@ class MetadataHandler:
     def _charge(self, topics: list[TopicMetadata], now: float) -> None:
         """Charge the topics that the broker creates."""
         for topic in topics:
-            cost = self._costs.pop(topic.name or "", 0)
-            if topic.error in _CREATED:
-                self._charge_creation(topic.name or "", topic.partitions if cost > 0 and topic.partitions > 0 else cost, now)
-        if self._pending == 0:
+            name = topic.name or ""
+            cost = self._costs.pop(name, 0)
+            if cost > 0 and topic.error in _CREATED:
+                self._charge_creation(name, topic.partitions or cost, now)
+        if self._lookups.pending == 0:
             self._lose(now)
 
     def _charge_creation(self, name: str, cost: int, now: float) -> None:
-        if self._quota is not None and cost > 0:
+        if self._quota is not None:
             self._quota.charge(cost, now)
             self._known.created_by_broker(name, now)
 

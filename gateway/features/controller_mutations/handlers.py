@@ -11,13 +11,13 @@ A forwarded topic reserves its forecast cost, and the broker's answer decides ab
 requests wait. They refuse no topic of another request, mute no client, and peers never hear of them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.features.controller_mutations.costs import NO_ERROR, Forecast, Forecasts, KnownTopics, TopicKey, by_key, key
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.features.controller_mutations.under_way import Reservation, UnderWay
+from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
 from gateway.proxy.handler import (
     COLLECT,
     DEFER,
@@ -33,6 +33,7 @@ from gateway.proxy.handler import (
     Verdict,
     check_size,
 )
+from gateway.proxy.lookups import Lookups
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.shadows import ShadowBucket
@@ -81,15 +82,15 @@ class MutationHandler:
         self._connection = connection
         self._known = known
         self._under_way = under_way
-        self._pending: int | None = None
-        self._awaited: Bucket | None = None  # the request waits for the reservations in this bucket
+        self._lookups: Lookups | None = None  # None until the request is read
+        self._waiting = WaitingRequest(connection, under_way)
         self._reservation: Reservation | None = None
         self._quota: MutationQuota | None = None  # None once the forwarded topics are charged
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker for the requested topics, and decide after its answer."""
         self._connection.client.use(request.header.client_id, now)
-        if self._pending is None:
+        if self._lookups is None:
             if not self._limited(now):
                 if request.frame_bytes > MAX_UNTRUSTED_BYTES:
                     return FORWARD
@@ -97,9 +98,9 @@ class MutationHandler:
                 check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
             if not request.whole:
                 return COLLECT
-            self._pending = 0
-            self._begin(*request.cut(), now)
-        if self._pending:
+            self._lookups = Lookups(self._connection)
+            self._begin(*request.cut(), self._lookups, now)
+        if self._lookups.pending:
             return WAIT
         return self._decide(request, now)
 
@@ -110,15 +111,9 @@ class MutationHandler:
         self._forecasts.limited = have_limits(self._buckets)
         forecasts = self._forecasts.of_all(self._request.topics, now)
         quota = MutationQuota(self._buckets, strict=self._version >= self._strict_since)
-        before, self._awaited = self._awaited, self._admit(quota, forecasts, now)
-        if self._awaited is not None:
-            self._under_way.wait(self._awaited, self._connection, again=self._awaited is before)
-            verdict: Verdict = WAIT
-        else:
-            verdict = self._defer(quota, now) or self._forward(quota, request, now)
-        if before is not None and before is not self._awaited:
-            self._under_way.leave(before, self._connection)
-        return verdict
+        depends = self._admit(quota, forecasts, now)
+        queue = self._buckets if depends and quota.limits else ()
+        return self._waiting.decide(quota.awaited, queue, lambda: self._defer(quota, now) or self._forward(quota, request, now))
 
     def _defer(self, quota: MutationQuota, now: float) -> Verdict | None:
         """Mute the client before its request if the bucket is in debt.
@@ -180,7 +175,7 @@ class MutationHandler:
 
     # The broker's metadata.
 
-    def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
+    def _begin(self, frame: bytes, header: RequestHeader, lookups: Lookups, now: float) -> None:
         self._key = ApiKey(header.api_key)
         self._strict_since = topic_lists.TOPICS_APIS[self._key].strict_since
         self._version = header.api_version
@@ -192,25 +187,15 @@ class MutationHandler:
         names = {topic.name for topic in self._request.topics if topic.name is not None and is_legal_name(topic.name)}
         ids = {topic.topic_id for topic in self._request.topics if topic.topic_id != NO_ID}
         for request in metadata.ask_by_name(header.correlation_id, header.client_id, names):
-            self._send(request, self._take_named, now)
+            lookups.send(request, self._take_named, now)
         if ids:
             request = api_versions.ask(header.correlation_id, header.client_id)
-            self._send(request, lambda answer, then: self._take_versions(answer, header, ids, then), now)
+            lookups.send(request, lambda answer, then: self._take_versions(answer, header, ids, lookups, then), now)
 
-    def _send(self, request: bytes, take: Callable[[bytes, float], None], now: float) -> None:
-        def took(answer: bytes, then: float) -> None:
-            take(answer, then)
-            self._pending = (self._pending or 0) - 1
-            if self._pending == 0:
-                self._connection.ready()
-
-        self._pending = (self._pending or 0) + 1
-        self._connection.send_own_request(request, took, now)
-
-    def _take_versions(self, answer: bytes, header: RequestHeader, ids: Iterable[bytes], now: float) -> None:
+    def _take_versions(self, answer: bytes, header: RequestHeader, ids: Iterable[bytes], lookups: Lookups, now: float) -> None:
         if api_versions.max_version(api_versions.ASKED, answer, ApiKey.METADATA) >= metadata.BY_ID:
             for request in metadata.ask_by_id(header.correlation_id, header.client_id, ids):
-                self._send(request, self._take_by_id, now)
+                lookups.send(request, self._take_by_id, now)
 
     def _take_named(self, answer: bytes, now: float) -> None:  # noqa: ARG002
         self._forecasts.found |= {topic.name: topic for topic in metadata.read_topics(metadata.BY_NAME, answer) if topic.name}
@@ -220,10 +205,10 @@ class MutationHandler:
 
     # The charge.
 
-    def _admit(self, quota: MutationQuota, forecasts: Sequence[Forecast], now: float) -> Bucket | None:
+    def _admit(self, quota: MutationQuota, forecasts: Sequence[Forecast], now: float) -> bool:
         """Admit each topic in the request's order, or set the error of Weir's own answer.
 
-        Returns a bucket if the decision depends on the reservations of other requests in it.
+        Returns True if the outcome of other requests may change the decision. `quota.awaited` is the bucket if it does.
         """
         # The controller refuses a longer request as a whole, or creates some of its topics. So Weir admits the request as one
         # operation and forwards it whole.
@@ -241,10 +226,7 @@ class MutationHandler:
                 if quota.in_debt(now):
                     topic.error, topic.message = forecast.error, forecast.message
                 depends = True
-        if quota.awaited is not None:
-            return quota.awaited
-        queues = depends and quota.limits and self._awaited is None
-        return self._under_way.queued(self._buckets) if queues else None
+        return depends
 
     # The outcome.
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from gateway.proxy.handler import Connection
+from gateway.proxy.handler import WAIT, Connection, Verdict
 from gateway.quotas.bucket import Bucket
 
 LONGEST_SECONDS: Final = 30.0
@@ -90,3 +90,31 @@ class UnderWay:
             reservation.give_up(now)
         for bucket in list(self._waiting):
             self.wake(bucket)
+
+
+class WaitingRequest:
+    """A request of which the decision may depend on the outcome of others."""
+
+    __slots__ = ("_awaited", "_connection", "_under_way")
+
+    def __init__(self, connection: Connection, under_way: UnderWay) -> None:
+        self._connection = connection
+        self._under_way = under_way
+        self._awaited: Bucket | None = None
+
+    def decide(self, awaited: Bucket | None, queue: tuple[Bucket, ...], go_on: Callable[[], Verdict]) -> Verdict:
+        """Wait for the reservations in `awaited`. Without one, call `go_on`, and then let the next request decide.
+
+        A request that has not waited yet waits behind those that wait for a bucket of `queue`.
+        """
+        before, self._awaited = self._awaited, awaited
+        if before is None and awaited is None:
+            self._awaited = self._under_way.queued(queue)
+        if self._awaited is not None:
+            self._under_way.wait(self._awaited, self._connection, again=self._awaited is before)
+            verdict: Verdict = WAIT
+        else:
+            verdict = go_on()
+        if before is not None and before is not self._awaited:
+            self._under_way.leave(before, self._connection)
+        return verdict

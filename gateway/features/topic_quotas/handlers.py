@@ -28,6 +28,7 @@ from gateway.proxy.handler import (
     RequestHandler,
     Verdict,
 )
+from gateway.proxy.lookups import Lookups
 from protocol.api_keys import ApiKey
 from protocol.bodies import configs
 from protocol.bodies import topic_metadata as metadata
@@ -71,7 +72,7 @@ class AlterConfigs:
         self._right = AlterRight(connection, thresholds.queue)
         self._parsed = False
         self._begun = False
-        self._pending = 0
+        self._lookups = Lookups(connection)
         self._own: dict[int, _TopicChange] = {}
         self._task: AlterTask | None = None
         self._forwarded: set[int] = set()
@@ -92,7 +93,7 @@ class AlterConfigs:
                 return WAIT
             self._begun = True
             self._begin(request.header, now)
-        if self._pending or (self._task is not None and self._task.alteration is None):
+        if self._lookups.pending or (self._task is not None and self._task.alteration is None):
             return WAIT
         request.intercept(self)
         return self._forward_rest(request) if self._own else FORWARD
@@ -207,21 +208,18 @@ class AlterConfigs:
         # The threshold of a deleted topic can still be removed, so only new thresholds need an existing topic.
         names = {own.topic for own in self._own.values() if own.changes and own.threshold is not None}
         for request in metadata.ask_by_name(header.correlation_id, header.client_id, names):
-            self._pending += 1
-            self._connection.send_own_request(request, self._take_topics, now)
+            self._lookups.send(request, self._take_topics, now)
         if not names:
             self._change()
 
     def _take_topics(self, answer: bytes, now: float) -> None:  # noqa: ARG002
-        self._pending -= 1
         errors = {topic.name: topic.error for topic in metadata.read_topics(metadata.BY_NAME, answer)}
         for own in self._own.values():
             error = errors.get(own.topic, NONE)
             if own.changes and own.threshold is not None and error in _NOT_THERE:
                 own.fail(error, None)
-        if not self._pending:
+        if self._lookups.pending == 0:
             self._change()
-            self._connection.ready()
 
     def _change(self) -> None:
         changes = {own.topic: own.threshold for own in self._own.values() if own.changes}

@@ -224,6 +224,21 @@ def test_creation_waits_for_the_outcome_of_another():
     second.broker_got(asks(["d"], creates=False))
 
 
+def test_waiting_requests_decide_one_after_the_other():
+    gateway = Gateway()
+    first, second, third = (gateway.session() for _ in range(3))
+    first.client_sends(asks(["a", "b", "c"]))
+    looks_up(first, dict.fromkeys("abc", 0))
+    for waiting, name in ((second, "d"), (third, "e")):
+        waiting.client_sends(asks([name]))
+        looks_up(waiting, {name: 0})
+        waiting.broker_got()
+    creates(first, ["a", "b", "c"], error_code=29)
+    for waiting, name in ((second, "d"), (third, "e")):
+        waiting.run_ready()
+        waiting.broker_got(m.metadata_request(1, [name], create=True))
+
+
 def test_topics_are_looked_up_in_several_requests():
     names = [f"t{number:04}" for number in range(TOPICS_PER_REQUEST + 1)]
     t = Gateway().session()
