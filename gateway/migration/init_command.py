@@ -21,8 +21,8 @@ from gateway.migration.client_properties import ClientProperties, read_propertie
 from gateway.migration.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config, listener_host
 from protocol.errors import ProtocolError
 
-_BOOTSTRAP_PORTS = (29092, 19092, 9192)
-"""All below 32768, where Linux begins to give ports to outgoing connections."""
+_BOOTSTRAP_PORTS = (29092, 19092, 9192, 26092, 23092, 16092, 13092)
+"""Other programs often take the first ones. All are below 32768, where Linux begins to give ports to outgoing connections."""
 
 _ADMIN_PORTS = (9644, *range(9646, 9744))
 """9645 is the volume agent's (`quotas.volumes.agent.admin_port`)."""

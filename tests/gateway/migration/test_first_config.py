@@ -9,7 +9,7 @@ import yaml
 
 from gateway.config.endpoints import PortRange, ServerAddress
 from gateway.config.load import load_config, parse_config
-from gateway.migration import MigrationError
+from gateway.migration import MigrationError, init_command
 from gateway.migration.client_properties import ClientProperties, SaslLogin
 from gateway.migration.first_config import EXAMPLES, ChosenPorts, FoundCluster, first_config
 from gateway.migration.init_command import choose_ports
@@ -18,6 +18,16 @@ from gateway.proxy.tls.contexts import ClientTls
 BROKERS = {1: ("kafka-1.example.com", 9092), 2: ("kafka-2.example.com", 9092), 3: ("::1", 9092), 4: ("kafka-4", 9092)}
 PLAIN = ClientProperties("")
 PORTS = ChosenPorts(29092, 100, 9644)
+LOOPBACK = "127.88.7.1"
+"""An address on which no other program of this machine listens."""
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The ports that are not free. Those of this machine depend on its other programs."""
+    ports: set[int] = set()
+    monkeypatch.setattr(init_command, "_is_free", lambda _host, port: port not in ports)
+    return ports
 
 
 def text(
@@ -109,6 +119,7 @@ def test_examples_of_quotas_are_valid() -> None:
     assert [str(row) for row in config.quotas.entities] == ["user=<default>", "client-id=etl"]
 
 
+@pytest.mark.usefixtures("taken")
 def test_wide_span_of_ids_gets_wide_ports() -> None:
     ports = choose_ports([7, 1_000], "127.0.0.1", ())
     assert ports.brokers == 994
@@ -116,32 +127,44 @@ def test_wide_span_of_ids_gets_wide_ports() -> None:
     assert config.listeners[0].broker_ports == PortRange(ports.bootstrap + 1, ports.bootstrap + 994)
 
 
-def test_taken_port_is_avoided() -> None:
-    free = choose_ports([0], "127.0.0.1", ())
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", free.bootstrap))
-        taken.listen()
-        assert choose_ports([0], "127.0.0.1", ()).bootstrap != free.bootstrap
+@pytest.mark.parametrize("broker", [0, 99])
+def test_taken_port_is_avoided(broker: int, taken: set[int]) -> None:
+    free = choose_ports([broker], "127.0.0.1", ())
+    taken.add(free.bootstrap + 1 + broker)
+    assert choose_ports([broker], "127.0.0.1", ()).bootstrap != free.bootstrap
 
 
+def test_port_of_a_listening_program_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as program, socket.socket() as bound:
+        program.bind((LOOPBACK, 0))
+        program.listen()
+        bound.bind((LOOPBACK, 0))
+        taken, free = program.getsockname()[1], bound.getsockname()[1]
+        bound.close()
+        monkeypatch.setattr(init_command, "_BOOTSTRAP_PORTS", (taken, free))
+        monkeypatch.setattr(init_command, "USUAL_BROKER_PORTS", 1)
+        assert choose_ports([0], LOOPBACK, ()).bootstrap == free
+
+
+@pytest.mark.usefixtures("taken")
 def test_ports_are_below_those_of_outgoing_connections() -> None:
-    """Linux gives 32768 and the ports above it to outgoing connections. All ranges but the last one hold a broker."""
-    first = choose_ports([0], "127.0.0.1", ())
-    second = choose_ports([0], "127.0.0.1", {first.bootstrap})
-    third = choose_ports([0], "127.0.0.1", {first.bootstrap, second.bootstrap})
-    assert [each.bootstrap + each.brokers < 32_768 for each in (first, second, third)] == [True] * 3
+    """Linux gives 32768 and the ports above it to outgoing connections."""
+    used: set[int] = set()
+    for _ in range(7):
+        ports = choose_ports([0], "127.0.0.1", used)
+        assert ports.bootstrap + ports.brokers < 32_768
+        used.add(ports.bootstrap)
+    with pytest.raises(MigrationError, match=r"no range of 101 ports from 29092, .*, 13092 on is free"):
+        choose_ports([0], "127.0.0.1", used)
 
 
-def test_admin_port_is_not_the_volume_agents() -> None:
-    free = choose_ports([0], "127.0.0.1", ()).admin
-    assert free != 9645
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", free))
-        taken.listen()
-        assert choose_ports([0], "127.0.0.1", ()).admin not in {free, 9645}
+def test_admin_port_is_not_the_volume_agents(taken: set[int]) -> None:
+    assert choose_ports([0], "127.0.0.1", ()).admin == 9644
+    taken.add(9644)
+    assert choose_ports([0], "127.0.0.1", ()).admin == 9646
 
 
+@pytest.mark.usefixtures("taken")
 def test_range_holds_no_port_of_a_broker() -> None:
     free = choose_ports([0], "127.0.0.1", ())
     last = free.bootstrap + free.brokers

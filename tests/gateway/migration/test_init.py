@@ -7,13 +7,15 @@ import pytest
 
 from gateway.__main__ import main
 from gateway.config.load import load_config
+from gateway.migration import init_command
 from tests.gateway.migration.stub_cluster import ACCEPTED, StubCluster
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubCluster]:
-    """The current directory is empty."""
+    """The current directory is empty. The result does not depend on the programs that listen on this machine."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init_command, "_is_free", lambda *_address: True)
     with StubCluster() as running:
         yield running
 
