@@ -142,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         options.parser.error(_unrecognized(unknown, options.parser))
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        print(end="", flush=True)  # here, so that a closed pipe is noticed before Python ends
     except ConfigError as error:
         # For `weir check` the problems are the result, for other commands they are the cause of the failure.
         for problem in error.problems:
@@ -155,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest of the buffer
         return OK
+    return code
 
 
 def _unrecognized(words: Sequence[str], command: argparse.ArgumentParser) -> str:
@@ -235,8 +237,7 @@ def _quotas(options: argparse.Namespace) -> int:
 
 
 def _forgive(options: argparse.Namespace) -> int:
-    from rich.console import Console  # here, so that other commands start without it
-
+    # Rich is imported here, so that other commands start without it.
     from gateway.admin.table import AdminUnreachableError, forgive_debts
     from gateway.quotas.debts import DebtFilter, DebtFilterError
 
@@ -249,7 +250,7 @@ def _forgive(options: argparse.Namespace) -> int:
     except DebtFilterError as error:
         options.parser.error(f"--{error}")
     try:
-        asyncio.run(forgive_debts(options.admin, wanted, Console()))
+        asyncio.run(forgive_debts(options.admin, wanted))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
         return 1

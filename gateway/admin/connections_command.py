@@ -100,12 +100,15 @@ def _run(options: argparse.Namespace) -> int:
 
 def print_connections(answer: Answer, console: "Console", filters: Sequence[str] = ()) -> None:
     """`filters` are the options that select connections, with their values, for the message if none matches."""
+    from rich.text import Text
+
     shown, matching = len(answer["rows"]), answer["matching"]
     if filters and not matching:
         reason = (
             f"no connection matches {' '.join(filters)}: names must be equal; --software and --text match a part of the text"
         )
-        console.print(f"{answer['total']:,} open connections, and {reason}.", markup=False, highlight=False)
+        # In a str, rich would replace names such as :key:.
+        console.print(Text(f"{answer['total']:,} open connections, and {reason}."))
         return
     console.print(_table(answer, console.width))
     if shown < matching:

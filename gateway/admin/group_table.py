@@ -1,16 +1,12 @@
 """`weir quotas --groups`: the parts of groups that share a capacity, as a table in the terminal."""
 
-import asyncio
-import json
-
 import aiohttp
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from gateway.admin.group_list import PATH
-from gateway.admin.table import ADMIN_TIMEOUT, REFRESH_SECONDS, Answer, ask, formatter, printable
+from gateway.admin.table import ADMIN_TIMEOUT, Answer, ask, formatter, printable, show
 
 
 async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
@@ -20,15 +16,7 @@ async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console
         async def answer() -> Answer:
             return await ask(session, admin, PATH, "groups")
 
-        if as_json:
-            console.print(json.dumps(await answer(), indent=2), markup=False, highlight=False, soft_wrap=True)
-        elif once or not console.is_terminal:
-            console.print(group_table(await answer()))
-        else:
-            with Live(group_table(await answer()), console=console, auto_refresh=False, screen=False) as live:
-                while True:
-                    await asyncio.sleep(REFRESH_SECONDS)
-                    live.update(group_table(await answer()), refresh=True)
+        await show(answer, group_table, console, once=once, as_json=as_json)
 
 
 def group_table(answer: Answer) -> Table | Text:

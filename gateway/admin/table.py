@@ -3,12 +3,12 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
-from rich.console import Console, Group, JustifyMethod
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -53,15 +53,27 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
             usage = await ask(session, admin)
             return {**usage, "unused": unused_quotas(usage, await ask(session, admin, CONFIGURED))} if unused else {**usage}
 
-        if as_json:
-            console.print(json.dumps(await answer(), indent=2), markup=False, highlight=False, soft_wrap=True)
-        elif once or not console.is_terminal:
-            console.print(quota_table(await answer(), console.width))
-        else:
-            with Live(quota_table(await answer(), console.width), console=console, auto_refresh=False, screen=False) as live:
-                while True:
-                    await asyncio.sleep(REFRESH_SECONDS)
-                    live.update(quota_table(await answer(), console.width), refresh=True)
+        await show(answer, lambda found: quota_table(found, console.width), console, once=once, as_json=as_json)
+
+
+async def show(
+    answer: Callable[[], Awaitable[Answer]],
+    draw: Callable[[Answer], RenderableType],
+    console: Console,
+    *,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Print the answer as JSON, or draw it: again each second on a terminal unless `once`."""
+    if as_json:
+        print(json.dumps(await answer(), indent=2))  # not by rich, which replaces names such as :key:
+    elif once or not console.is_terminal:
+        console.print(draw(await answer()))
+    else:
+        with Live(draw(await answer()), console=console, auto_refresh=False, screen=False) as live:
+            while True:
+                await asyncio.sleep(REFRESH_SECONDS)
+                live.update(draw(await answer()), refresh=True)
 
 
 def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
@@ -75,20 +87,16 @@ def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
     ]
 
 
-async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console) -> None:
+async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
     """Clear the debts of the clients that `wanted` names, and print the debts. Raises AdminUnreachableError."""
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
         answer = await ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
         place = f" at broker {debt['broker']}" if debt.get("broker") else ""
         names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id", "group") if debt.get(key))
-        console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}{place}", markup=False, highlight=False)
+        print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}{place}")
     if not answer["cleared"]:
-        console.print(
-            "nothing to clear: no such client or group is in debt. Give the names that its row in `weir quotas` has.",
-            markup=False,
-            highlight=False,
-        )
+        print("nothing to clear: no such client or group is in debt. Give the names that its row in `weir quotas` has.")
 
 
 async def ask(

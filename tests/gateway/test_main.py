@@ -313,6 +313,21 @@ class TestServe:
         assert "Traceback" not in result.stderr
 
 
+def test_pipe_that_closes_before_the_end_is_no_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few lines stay in the buffer until the end."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["explain", "--config", str(path), "--json"]) == 0
+
+
+@pytest.mark.process
+def test_command_line_starts_without_rich() -> None:
+    found = "import sys, gateway.__main__; print('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, timeout=60).stdout == "False\n"
+
+
 @pytest.mark.parametrize("option", ["--config", "--command-config"])
 def test_table_of_quotas_reads_no_file(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

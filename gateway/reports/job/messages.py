@@ -1,8 +1,7 @@
 """The lines that `weir report` prints."""
 
+import sys
 import time
-
-from rich.console import Console
 
 
 class Messages:
@@ -10,8 +9,6 @@ class Messages:
 
     def __init__(self, *, quiet: bool) -> None:
         """Print no progress if `quiet`."""
-        self._errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-        self._results = Console(soft_wrap=True, highlight=False, markup=False)
         self._is_quiet = quiet
         self._began = time.monotonic()
 
@@ -27,10 +24,10 @@ class Messages:
     def progress(self, text: str) -> None:
         """Print a line with the seconds since the run began."""
         if not self._is_quiet:
-            self._errors.print(f"{self.seconds:6.1f} s  {text}")
+            print(f"{self.seconds:6.1f} s  {text}", file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        self._errors.print(f"weir report: {text}")
+        print(f"weir report: {text}", file=sys.stderr, flush=True)
 
     def result(self, text: str) -> None:
-        self._results.print(text)
+        print(text, flush=True)

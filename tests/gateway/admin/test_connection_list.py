@@ -223,12 +223,13 @@ async def test_table_shows_each_connection(clock) -> None:
     assert "\x1b" not in text
 
 
-async def test_filter_without_a_match_is_named(clock) -> None:
+@pytest.mark.parametrize("name", ["nope", "a:key:b"])  # rich prints an emoji in place of :key:
+async def test_filter_without_a_match_is_named(clock, name) -> None:
     _, connections = listed(clock)
-    answer = {"generated_at": "now"} | await connections.answer(ConnectionQuery.parse({"listener": "nope"}))
+    answer = {"generated_at": "now"} | await connections.answer(ConnectionQuery.parse({"listener": name}))
     screen = io.StringIO()
-    print_connections(answer, Console(file=screen, width=180, color_system=None), ["--listener nope"])
-    assert screen.getvalue().startswith("4 open connections, and no connection matches --listener nope: names must be equal")
+    print_connections(answer, Console(file=screen, width=180, color_system=None), [f"--listener {name}"])
+    assert screen.getvalue().startswith(f"4 open connections, and no connection matches --listener {name}: names must be equal")
 
 
 @pytest.fixture

@@ -3,13 +3,15 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from aiohttp import web
 from rich.console import Console
 
+from gateway.admin.group_table import show_groups
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.table import AdminUnreachableError, forgive_debts, printable, quota_table, show_quotas
@@ -51,9 +53,9 @@ class Screen(io.StringIO):
         return self.getvalue()
 
 
-async def shown(server: AdminServer, *, as_json: bool = False) -> str:
+async def shown(server: AdminServer) -> str:
     screen = Screen()
-    await show_quotas(f"http://127.0.0.1:{server.port}/", once=False, as_json=as_json, console=screen.console)
+    await show_quotas(f"http://127.0.0.1:{server.port}/", once=False, as_json=False, console=screen.console)
     return screen.text
 
 
@@ -75,9 +77,48 @@ async def test_highest_used_ratio_comes_first(server: AdminServer) -> None:
     assert "early: requests that came before their client's throttle time was over" in text
 
 
-async def test_json_is_the_gateways_answer(server: AdminServer) -> None:
-    answer = json.loads(await shown(server, as_json=True))
+async def test_json_is_the_gateways_answer(server: AdminServer, capsys: pytest.CaptureFixture[str]) -> None:
+    await show_quotas(f"http://127.0.0.1:{server.port}", once=False, as_json=True, console=Screen().console)
+    answer = json.loads(capsys.readouterr().out)
     assert {row["user"] for row in answer["rows"]} >= {"alice", "bob"}
+
+
+@asynccontextmanager
+async def answering(answer: web.Response) -> AsyncIterator[str]:
+    """The URL of an admin server that gives one answer, once, to any request."""
+
+    async def handle(_: web.Request) -> web.Response:
+        return answer
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+NAMES = {"user": "team:key:a", "client_id": "x:100:y"}
+"""Rich prints emoji in place of `:key:` and `:100:`."""
+
+
+@pytest.mark.parametrize(("show", "rows"), [(show_quotas, "rows"), (show_groups, "groups")])
+async def test_json_keeps_names_with_emoji_codes(
+    show: Callable[..., Awaitable[None]], rows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with answering(web.json_response({rows: [NAMES]})) as url:
+        await show(url, once=True, as_json=True, console=Console())
+    assert json.loads(capsys.readouterr().out) == {rows: [NAMES]}
+
+
+async def test_cleared_debts_keep_names_with_emoji_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    async with answering(web.json_response({"cleared": [{"seconds": 1.5, "kind": "produce", **NAMES}]})) as url:
+        await forgive_debts(url, {})
+    assert capsys.readouterr().out == "cleared 1.5 s of produce for user team:key:a, client_id x:100:y\n"
 
 
 async def shown_with_all(view: AdminView, *, as_json: bool) -> str:
@@ -101,8 +142,9 @@ async def test_all_adds_configured_quotas_without_recent_use(view: AdminView) ->
     assert "user=<default>, client-id=<default>" not in unused
 
 
-async def test_all_lists_each_quota_of_the_file_once(view: AdminView) -> None:
-    answer = json.loads(await shown_with_all(view, as_json=True))
+async def test_all_lists_each_quota_of_the_file_once(view: AdminView, capsys: pytest.CaptureFixture[str]) -> None:
+    await shown_with_all(view, as_json=True)
+    answer = json.loads(capsys.readouterr().out)
     used = {(row["level"], row["key"]) for row in answer["rows"]}
     unused = {(row["entity"], row["key"]) for row in answer["unused"]}
     assert unused.isdisjoint(used)
@@ -145,18 +187,19 @@ async def test_foreign_server_is_explained(answer: web.Response) -> None:
         ([f"g{number}" for number in range(11)], "use one of g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, ..."),
     ],
 )
-async def test_unknown_group_has_no_debt_to_clear(view: AdminView, server: AdminServer, names: list[str], remedy: str) -> None:
+async def test_unknown_group_has_no_debt_to_clear(
+    view: AdminView, server: AdminServer, capsys: pytest.CaptureFixture[str], names: list[str], remedy: str
+) -> None:
     """Groups outside of their schedule are known as well."""
     quotas = view.effective.config.quotas.model_copy(update={"groups": tuple(Group(name, (), {}) for name in names)})
     view.effective.config = view.effective.config.model_copy(update={"quotas": quotas})
-    screen = Screen()
     admin = f"http://127.0.0.1:{server.port}"
     with pytest.raises(AdminUnreachableError) as refused:
-        await forgive_debts(admin, {"group": "job"}, screen.console)
+        await forgive_debts(admin, {"group": "job"})
     assert str(refused.value).endswith(f"refuses the request: group: there is no 'job' in quotas.groups: {remedy}")
     for known in names:
-        await forgive_debts(admin, {"group": known}, screen.console)
-    assert screen.text.count("nothing to clear") == len(names)
+        await forgive_debts(admin, {"group": known})
+    assert capsys.readouterr().out.count("nothing to clear") == len(names)
 
 
 async def test_name_that_is_not_allowed_is_explained() -> None:
@@ -165,20 +208,9 @@ async def test_name_that_is_not_allowed_is_explained() -> None:
 
 
 async def refused(answer: web.Response, message: str) -> None:
-    async def handle(_: web.Request) -> web.Response:
-        return answer
-
-    app = web.Application()
-    app.router.add_get("/api/quotas", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
+    async with answering(answer) as url:
         with pytest.raises(AdminUnreachableError, match=message):
-            await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
-    finally:
-        await runner.cleanup()
+            await show_quotas(url, once=True, as_json=False, console=Screen().console)
 
 
 BAR = "━━━ "

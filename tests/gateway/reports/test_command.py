@@ -13,6 +13,7 @@ import pytest
 from gateway.__main__ import main
 from gateway.reports.job import command
 from gateway.reports.job.java_process import JavaEndedError, JavaProcess
+from gateway.reports.job.messages import Messages
 
 ARGUMENTS = ["report", "--events", "ledger", "--out", "report"]
 
@@ -241,6 +242,13 @@ def test_unreadable_properties_are_named(tmp_path: Path, capsys: pytest.CaptureF
     kafka = ["--kafka", "127.0.0.1:1", "--kafka-properties", str(missing)]
     assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path / "out"), *kafka]) == 1
     assert f"weir report: --kafka-properties {missing}: can't be read: No such file" in capsys.readouterr().err
+
+
+def test_path_with_an_emoji_code_is_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    messages = Messages(quiet=True)
+    messages.result("/data/:key:/report.html")
+    messages.error("/data/:key: is missing")
+    assert capsys.readouterr() == ("/data/:key:/report.html\n", "weir report: /data/:key: is missing\n")
 
 
 @pytest.mark.process
