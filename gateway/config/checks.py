@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.document import Document
-from gateway.config.endpoints import is_loopback, is_wildcard
+from gateway.config.endpoints import is_wildcard, plain_host
 from gateway.config.entities import entity_quota
 from gateway.config.explain import aliases, problem, without_indexes
 from gateway.config.group_checks import tree_problems
@@ -110,7 +110,7 @@ class _Claim:
     value: object
 
     def collides(self, other: "_Claim") -> bool:
-        one, two = self.host.replace("localhost", "127.0.0.1"), other.host.replace("localhost", "127.0.0.1")
+        one, two = plain_host(self.host), plain_host(other.host)
         # Weir's IPv6 sockets take no IPv4 connections, and a listener binds the IPv4 address of a name.
         same_host = one == two or ((is_wildcard(one) or is_wildcard(two)) and (":" in one) == (":" in two))
         return same_host and self.first <= other.last and other.first <= self.last
@@ -151,20 +151,10 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
         return
     for position, (text, server) in enumerate(zip(servers or (), valid.bootstrap_servers, strict=True)):
         for index, listener in listeners:
-            taken = listener.broker_ports
-            own_port = server.port == listener.bootstrap_port or (taken is not None and server.port in taken.ports)
-            if own_port and _is_own(server.host, listener):
+            if listener.leads_here(server.host, server.port):
                 message = f"is listeners[{index}] of this gateway"
                 path: KeyPath = ("upstream", "bootstrap_servers", position)
                 yield problem(document, path, message, "name a Kafka broker", value=text)
-
-
-def _is_own(host: str, listener: ListenerConfig) -> bool:
-    """True if the host leads to the listener. A wildcard listener takes connections to the machine's loopback address."""
-    own = listener.host.replace("localhost", "127.0.0.1")
-    same_family = (":" in own) == (":" in host) or host == "localhost"  # localhost has an address of each family
-    host = host.replace("localhost", "127.0.0.1")
-    return host in {own, listener.advertised_host} or (is_wildcard(own) and is_loopback(host) and same_family)
 
 
 def _rows(data: Mapping[str, Any], key: str) -> list[Any]:

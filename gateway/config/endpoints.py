@@ -128,6 +128,12 @@ def plain_name(name: str) -> str:
     return name.strip().lower().removesuffix(".")
 
 
+def plain_host(host: str) -> str:
+    """The plain name. For localhost, its IPv4 address: that is the one that a listener binds."""
+    name = plain_name(host)
+    return "127.0.0.1" if name == "localhost" else name
+
+
 def answers_to(name: str, bound: str, allowed: Iterable[str]) -> bool:
     """True if a server that binds `bound` answers requests for a plain name. A leading dot allows all names below.
 

@@ -22,6 +22,8 @@ from gateway.config.endpoints import (
     answers_to,
     is_host,
     is_loopback,
+    is_wildcard,
+    plain_host,
     plain_name,
 )
 from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
@@ -121,6 +123,19 @@ class ListenerConfig(AcceptSection):
                 "set advertised_host to the name that clients put into bootstrap.servers, such as kafka.example.com",
             )
         return self
+
+    def leads_here(self, host: str, port: int) -> bool:
+        """True if clients of the address reach this listener.
+
+        A wildcard listener takes connections to the machine's loopback address. localhost has an address of each family.
+        """
+        name, own = plain_host(host), plain_host(self.host)
+        if self.sni is not None and port == (self.sni.port or self.bootstrap_port) and self.sni.node_id(name) is not None:
+            return True
+        if port != self.bootstrap_port and (self.broker_ports is None or port not in self.broker_ports.ports):
+            return False
+        same_family = (":" in own) == (":" in name) or plain_name(host) == "localhost"
+        return name in {own, plain_host(self.advertised_host)} or (is_wildcard(own) and is_loopback(name) and same_family)
 
 
 class MutationsConfig(Section):

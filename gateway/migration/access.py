@@ -15,7 +15,7 @@ from gateway.cluster.client import ClusterError, Connections, CredentialsError
 from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
 from gateway.config.endpoints import Server
-from gateway.config.model import ListenerConfig, WeirConfig
+from gateway.config.model import WeirConfig
 from gateway.migration import MigrationError, UsageError
 from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.proxy.tls.contexts import client_context
@@ -174,19 +174,8 @@ def check_not_gateway(config: WeirConfig, found: Sequence[Address]) -> None:
     """Raises MigrationError if one of the addresses is a listener of this config: Weir would answer with its own quotas."""
     for host, port in found:
         for listener in config.listeners:
-            ports = {listener.bootstrap_port, *(listener.broker_ports.ports if listener.broker_ports is not None else ())}
-            hosts = {_plain(listener.host), _plain(listener.advertised_host)}
-            if (port in ports and _plain(host) in hosts) or _is_named_broker(listener, host, port):
+            if listener.leads_here(host, port):
                 raise MigrationError(
                     f"{host}:{port} is the listener {listener.name} of this gateway, which answers with its own quotas — name a"
                     " broker's own address with --bootstrap-server"
                 )
-
-
-def _is_named_broker(listener: ListenerConfig, host: str, port: int) -> bool:
-    sni = listener.sni
-    return sni is not None and port == (sni.port or listener.bootstrap_port) and sni.node_id(host.lower()) is not None
-
-
-def _plain(host: str) -> str:
-    return "127.0.0.1" if host == "localhost" else host.lower()

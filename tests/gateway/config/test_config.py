@@ -22,6 +22,11 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS, ROW_KINDS
 from tests.gateway.config.texts import LISTENERS, MINIMAL, UPSTREAM, entities, listeners, parsed, problems_of, servers
 
+SNI = (
+    "listeners: [{{name: a, host: 0.0.0.0, advertised_host: kafka.example.com, bootstrap_port: 9092, tls: {{cert: c, key: k}},"
+    " sni: 'broker-{{id}}.kafka.example.com'}}]\n"
+    "upstream: {{bootstrap_servers: ['{}']}}\n"
+)
 RANGE = (
     "listeners: [{{name: a, host: {}, advertised_host: weir.example.com, bootstrap_port: 9092, broker_ports: 9100-9149}}]\n"
     "upstream: {{bootstrap_servers: ['{}']}}\n"
@@ -33,6 +38,11 @@ RANGE = (
 )
 def test_broker_of_the_other_address_family_is_no_loop(own: str, broker: ServerAddress) -> None:
     assert parsed(RANGE.format(own, broker)).upstream.bootstrap_servers == (broker,)
+
+
+def test_name_that_is_no_brokers_at_the_gateway_is_no_loop() -> None:
+    broker = ServerAddress("broker-a.kafka.example.com", 9092)
+    assert parsed(SNI.format("broker-a.kafka.example.com:9092")).upstream.bootstrap_servers == (broker,)
 
 
 def test_only_upstream_and_listeners_have_no_default() -> None:
@@ -257,6 +267,13 @@ BAD = [
     (RANGE.format("0.0.0.0", "[::ffff:127.0.0.1]:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of", "name a Kafka"),
     (RANGE.format("'::'", "localhost:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     (RANGE.format("'::'", "[::1]:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
+    (
+        RANGE.format("0.0.0.0", "Weir.Example.COM.:9092"),
+        "upstream.bootstrap_servers[0]",
+        "is listeners[0] of this",
+        "name a Ka",
+    ),
+    (SNI.format("broker-0.Kafka.example.com:9092"), "upstream.bootstrap_servers[0]", "is listeners[0] of this", "name a Kafka"),
     # listeners
     (listeners(), "listeners", "is empty", "bootstrap_port: 29092"),
     (UPSTREAM + "listeners: []\n", "listeners", "is empty", "bootstrap_port: 29092"),

@@ -273,6 +273,12 @@ def test_brokers_by_server_name_are_weirs_own(config: Path, address: str, own: b
         check_not_gateway(parsed, [(address, 9092)])
 
 
+def test_wildcard_listener_is_refused_at_loopback(config: Path) -> None:
+    text = config.read_text().replace("{name: local,", "{name: all, host: 0.0.0.0, advertised_host: weir.example.com,")
+    with pytest.raises(MigrationError, match=r"127\.0\.0\.1:10092 is the listener all of this gateway"):
+        check_not_gateway(parse_config(text, source="weir.yaml"), [("127.0.0.1", 10092)])
+
+
 def test_other_ports_and_hosts_are_no_listeners(config: Path) -> None:
     parsed = parse_config(config.read_text(), source="weir.yaml")
     check_not_gateway(parsed, [("127.0.0.1", 9096), ("broker1", 9092), ("weir.example.com", 10092)])
