@@ -221,8 +221,9 @@ def _quotas(options: argparse.Namespace) -> int:
     if options.config is not None or options.command_config is not None:
         options.parser.error("the table comes from a running gateway, not from a file: give --admin URL instead")
     # Rich is imported here, so that other commands start without it.
+    from gateway.admin.admin_client import AdminUnreachableError
     from gateway.admin.group_table import show_groups
-    from gateway.admin.table import AdminUnreachableError, show_quotas, stdout_console
+    from gateway.admin.table import show_quotas, stdout_console
 
     console = stdout_console()
     try:
@@ -238,7 +239,8 @@ def _quotas(options: argparse.Namespace) -> int:
 
 def _forgive(options: argparse.Namespace) -> int:
     # Rich is imported here, so that other commands start without it.
-    from gateway.admin.table import AdminUnreachableError, forgive_debts
+    from gateway.admin.admin_client import AdminUnreachableError
+    from gateway.admin.table import forgive_debts
     from gateway.quotas.debts import DebtFilter, DebtFilterError
 
     if options.user is None and options.client_id is None and options.group is None:

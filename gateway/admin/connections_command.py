@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.terminal_text import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -71,9 +73,10 @@ def _run(options: argparse.Namespace) -> int:
     # Here, so that other commands start without them.
     import aiohttp
 
+    from gateway.admin.admin_client import AdminUnreachableError, ask
     from gateway.admin.connection_list import ConnectionQuery
     from gateway.admin.query import QueryError
-    from gateway.admin.table import ADMIN_TIMEOUT, AdminUnreachableError, ask, stdout_console
+    from gateway.admin.table import stdout_console
 
     query = query_of(options)
     try:
@@ -82,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error(f"--{error}")
 
     async def fetch() -> Answer:
-        async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+        async with aiohttp.ClientSession() as session:
             return await ask(session, options.admin, "/api/connections", query=tuple(query.items()))
 
     try:
@@ -120,8 +123,6 @@ def print_connections(answer: Answer, console: "Console", filters: Sequence[str]
 def _table(answer: Answer, width: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
-
-    from gateway.admin.table import printable
 
     table = Table(title=f"Connections at {answer['generated_at']}", title_justify="left", header_style="bold")
     columns = [name for name in _COLUMNS if width >= _WIDE or name not in _DISPENSABLE]

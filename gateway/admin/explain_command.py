@@ -57,9 +57,10 @@ def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  
 
 def _run(options: argparse.Namespace) -> int:
     # Rich is imported here, so that other commands start without it.
+    from gateway.admin.admin_client import AdminUnreachableError
     from gateway.admin.explain_table import ask_explanation, print_explanation
     from gateway.admin.explanation import ClientNames, explain_client
-    from gateway.admin.table import AdminUnreachableError, stdout_console
+    from gateway.admin.table import stdout_console
     from gateway.config.places import Places
 
     client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim), options.catch_up)

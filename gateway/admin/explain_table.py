@@ -1,27 +1,26 @@
 """`weir explain`: the quotas of one client, as text."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import aiohttp
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.admin.admin_client import Answer, ask
 from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
-from gateway.admin.table import ADMIN_TIMEOUT, ask, formatter, printable
+from gateway.admin.table import formatter
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import wait_text
-
-Answer = Mapping[str, Any]
+from gateway.terminal_text import printable
 
 
 async def ask_explanation(admin: str, client: ClientNames) -> Answer:
     """The explanation of a running gateway. Raises AdminUnreachableError."""
     names = [("user", client.user), ("client-id", client.client_id), ("ip", client.ip)]
     names += [("claim", claim) for claim in client.claims] + [("catch-up", "")] * client.catch_up
-    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+    async with aiohttp.ClientSession() as session:
         return await ask(session, admin, EXPLAIN, "quotas", query=names)
 
 

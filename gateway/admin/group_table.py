@@ -5,13 +5,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.admin.admin_client import Answer, ask
 from gateway.admin.group_list import PATH
-from gateway.admin.table import ADMIN_TIMEOUT, Answer, ask, formatter, printable, show
+from gateway.admin.table import formatter, show
+from gateway.terminal_text import printable
 
 
 async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
     """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError."""
-    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+    async with aiohttp.ClientSession() as session:
 
         async def answer() -> Answer:
             return await ask(session, admin, PATH, "groups")

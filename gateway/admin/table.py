@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -14,28 +13,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from gateway.admin.admin_client import Answer, ask
 from gateway.admin.configured import CONFIGURED
-from gateway.admin.unreachable import unreachable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
+from gateway.terminal_text import printable
 
 REFRESH_SECONDS = 1.0
 
-ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=15)
-"""Seconds for an answer. The supervisor waits for a silent worker before it answers (`ASK_SECONDS`), but not as long."""
 _PIPE_WIDTH = 180
 """Rich assumes 80 columns for a pipe, too few for the tables."""
 _BAR_WIDTH = 20
-_REFUSALS = frozenset(
-    {HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE}
-)
-"""Answers with a remedy in their text."""
-
-Answer = Mapping[str, Any]
-
-
-class AdminUnreachableError(Exception):
-    """No answer from an admin server. The message names the URL and the remedy."""
 
 
 def stdout_console() -> Console:
@@ -47,7 +35,7 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
 
     With `unused`, a second table has the configured quotas that no client has used lately.
     """
-    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+    async with aiohttp.ClientSession() as session:
 
         async def answer() -> dict[str, Any]:
             usage = await ask(session, admin)
@@ -89,7 +77,7 @@ def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
 
 async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
     """Clear the debts of the clients that `wanted` names, and print the debts. Raises AdminUnreachableError."""
-    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+    async with aiohttp.ClientSession() as session:
         answer = await ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
         place = f" at broker {debt['broker']}" if debt.get("broker") else ""
@@ -97,34 +85,6 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
         print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}{place}")
     if not answer["cleared"]:
         print("nothing to clear: no such client or group is in debt. Give the names that its row in `weir quotas` has.")
-
-
-async def ask(
-    session: aiohttp.ClientSession,
-    admin: str,
-    path: str = "/api/quotas",
-    holds: str = "rows",
-    body: Mapping[str, str] | None = None,
-    query: Sequence[tuple[str, str]] | None = None,
-) -> Answer:
-    """Send a GET, or a POST of `body`. The answer has a list under the name `holds`. Raises AdminUnreachableError."""
-    url = f"{admin.rstrip('/')}{path}"
-    try:
-        async with session.request("GET" if body is None else "POST", url, json=body, params=query) as response:
-            if response.status in _REFUSALS:
-                raise AdminUnreachableError(f"{url} refuses the request: {(await response.text()).strip()}")
-            response.raise_for_status()
-            answer = await response.json()
-            if not isinstance(answer, dict) or not isinstance(answer.get(holds), list):
-                raise AdminUnreachableError(f"{url} answers, but not as Weir does — name Weir's admin address with --admin")
-            return answer
-    except (aiohttp.ClientResponseError, ValueError) as error:
-        raise AdminUnreachableError(
-            f"{url} answers, but not as Weir does ({error}) — name Weir's admin address with --admin"
-        ) from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        reason, remedy = unreachable(error)
-        raise AdminUnreachableError(f"{url} can't be reached: {reason} — {remedy}") from None
 
 
 def quota_table(answer: Answer, width: int) -> Group:
@@ -267,11 +227,6 @@ def _bar(ratio: float, percent: str) -> Table:
     grid = Table.grid(padding=(0, 1))
     grid.add_row(ProgressBar(total=1.0, completed=min(ratio, 1.0), width=_BAR_WIDTH), percent)
     return grid
-
-
-def printable(name: str) -> str:
-    """A client's name without control characters, which could take over the terminal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
 
 
 def _style(row: Answer) -> str:

@@ -22,8 +22,9 @@ from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
 from gateway.migration import MigrationError
 from gateway.migration.access import Access
-from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text, printable
+from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text
 from gateway.quotas.entity import GROUP
+from gateway.terminal_text import printable
 from protocol.bodies.client_quotas import MATCH_EXACT
 
 APPLIED_SECONDS = 30.0

@@ -13,6 +13,7 @@ from typing import Final
 from gateway.quotas.addresses import address_of
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName
 from gateway.quotas.kinds import BY_CONFIG_KEY
+from gateway.terminal_text import printable
 
 Entity = tuple[tuple[str, str | None], ...]
 """An entity's types and names as `entity_of` orders them. The name None is the default."""
@@ -178,11 +179,6 @@ def _target(entity: Entity) -> ClientQuotaEntity | str:
     if not names or (ip is not None and len(names) > 1):
         return "Weir does not know this combination of entities"
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))
-
-
-def printable(text: str) -> str:
-    """The text on one line, without control characters, which could take over a terminal or end a comment."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _name_text(name: str | None) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
 
 import aiohttp
 
 from gateway import clock
-from gateway.admin.unreachable import unreachable
+from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.config.entities import entity_quota
 from gateway.config.model import WeirConfig
 from gateway.features.quota_api.state_file import StateFile
@@ -21,8 +20,6 @@ from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
 from gateway.migration.lift_rules import GatewayQuotas, burst_notes, lasting, listed, loosened, obstacles, with_api_quotas
 from gateway.quotas.scope import BROKER
-
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +110,19 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
 
 async def _running_quotas(admin: str) -> GatewayQuotas:
     """Raises MigrationError if the admin server does not answer as Weir's does."""
-    url = f"{admin.rstrip('/')}/api/config"
     try:
-        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session, session.get(url) as response:
-            response.raise_for_status()
-            answer: Any = await response.json()
+        async with aiohttp.ClientSession() as session:
+            answer = await ask(session, admin, "/api/config", "warnings")
         quotas = answer["config"]["quotas"]
         rows = lasting([entity_quota(row) for row in quotas["entities"]])
         name = f"the gateway at {admin} (config version {answer['version']})"
         return GatewayQuotas(name, quotas["enforce"] is True, rows, at_each_broker=quotas.get("scope") == BROKER)
-    except (aiohttp.ClientResponseError, ValueError, KeyError, TypeError) as error:
+    except AdminUnreachableError as error:
+        raise MigrationError(f"--admin: {error}") from None
+    except (ValueError, KeyError, TypeError) as error:
         raise MigrationError(
             f"--admin {admin}: answers, but not as Weir does ({error}) — name Weir's admin.host and admin.port"
         ) from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        reason, remedy = unreachable(error)
-        raise MigrationError(f"--admin {admin}: can't be reached: {reason} — {remedy}") from None
 
 
 def _text(config: WeirConfig, cluster: Cluster, translation: Translation, file: GatewayQuotas, options: LiftOptions) -> str:

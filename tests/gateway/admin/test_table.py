@@ -11,10 +11,11 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
+from gateway.admin.admin_client import AdminUnreachableError
 from gateway.admin.group_table import show_groups
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
-from gateway.admin.table import AdminUnreachableError, forgive_debts, printable, quota_table, show_quotas
+from gateway.admin.table import forgive_debts, quota_table, show_quotas
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
@@ -22,6 +23,7 @@ from gateway.quotas.groups import Group
 from gateway.quotas.kinds import BYTES, KINDS
 from gateway.quotas.snapshot import wait_text
 from gateway.steps import at_once
+from gateway.terminal_text import printable
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.rows import used
 

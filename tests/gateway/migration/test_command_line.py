@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gateway.__main__ import main
 from gateway.alter_queue import denied
@@ -18,7 +19,9 @@ from gateway.migration import MigrationError, broker_admin
 from gateway.migration.access import access_of, addresses, by_properties, check_not_gateway
 from gateway.migration.broker_admin import BrokerAdmin, GatewayAddressError, NotAllowedError
 from gateway.migration.broker_quotas import entity_of
+from gateway.migration.lift_command import _running_quotas
 from loadtest.testkit.kafka import free_port
+from tests.gateway.admin.test_table import answering
 
 CONFIG = """\
 upstream: {{bootstrap_servers: ["127.0.0.1:{port}"]}}
@@ -91,7 +94,21 @@ def test_restore_connects_to_the_brokers_of_the_lift(tmp_path: Path, nobody: str
 def test_unreachable_gateway_is_named(config: Path, capsys) -> None:
     admin = f"http://127.0.0.1:{free_port()}"
     found = failure(capsys, "lift", "--config", str(config), "--admin", admin)
-    assert found.startswith(f"--admin {admin}: can't be reached: Connection refused — start the gateway, or name its")
+    cause = f"--admin: {admin}/api/config can't be reached: Connection refused"
+    assert found == f"{cause} — start the gateway, or name its admin.host and admin.port with --admin\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (web.Response(status=421, text="add the name to admin.allowed_hosts\n"), "refuses the request: add the name to admin"),
+        (web.json_response({"warnings": []}), r"answers, but not as Weir does \('config'\) — name Weir's admin\.host"),
+    ],
+)
+async def test_unusable_answer_of_a_gateway_is_explained(answer: web.Response, words: str) -> None:
+    async with answering(answer) as url:
+        with pytest.raises(MigrationError, match=f"^--admin:? {url}.* {words}"):
+            await _running_quotas(url)
 
 
 class Refusing(BrokerAdmin):

@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.admin.forgive import PATH
 from gateway.admin.rows import CurrentPlaces
-from gateway.admin.table import AdminUnreachableError, ask
 from gateway.config.model import WeirConfig
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
