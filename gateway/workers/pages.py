@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from gateway import clock
 from gateway.admin.configured import CONFIGURED
@@ -23,6 +24,7 @@ from gateway.admin.group_list import groups_page
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
+from gateway.admin.metrics.row import Given
 from gateway.admin.rows import EARLY, described, undescribed
 from gateway.admin.server import ACTIVE
 from gateway.admin.single_flight import SingleFlight
@@ -243,7 +245,7 @@ class WorkersServer(PageServer):
             body = await asyncio.to_thread(self._page, bodies, encode)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[CollectorRegistry], bytes]) -> bytes:
+    def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[Collector], bytes]) -> bytes:
         pages: dict[int, Families] = {process: list(text_string_to_metric_families(body.decode())) for process, body in bodies}
         pages[_SUPERVISOR] = [
             *ProcessCollector(registry=None).collect(),
@@ -255,9 +257,7 @@ class WorkersServer(PageServer):
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
         ready = GaugeMetricFamily(_READY, "1 while /readyz says yes.", float(self._not_ready() is None))
         workers = [row.family(self._places, pages) for row in WORKER_METRICS]
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Page([*(family for family in merged if family.name != _READY), ready, *workers]))
-        return encode(registry)
+        return encode(Given([*(family for family in merged if family.name != _READY), ready, *workers]))
 
     def _own_restarts(self) -> Metric:
         row = next(row for row in METRICS if row.name == "weir_task_restarts_total")
@@ -269,13 +269,3 @@ class WorkersServer(PageServer):
 
 class NoWorkerAnswersError(UsageUnknownError):
     """No worker answers."""
-
-
-class _Page:
-    """A collector of given families."""
-
-    def __init__(self, families: Families) -> None:
-        self._families = families
-
-    def collect(self) -> Families:
-        return self._families

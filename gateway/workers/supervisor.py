@@ -18,13 +18,14 @@ from typing import Self
 import gateway
 from gateway import open_files, service_manager
 from gateway.admin.http import AdminBindError
+from gateway.admin.metrics.row import families
 from gateway.admin.rows import CurrentPlaces
 from gateway.background import BackgroundTasks
 from gateway.config.effective import ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.features.notify.feature import Notify
-from gateway.features.notify.metrics import families
+from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.files.file_lock import StateLocks
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
@@ -100,7 +101,7 @@ class Supervisor:
             self._restarts,
             places,
             lambda: self._config.admin.allowed_hosts,
-            lambda: families(self._notify.report()),
+            lambda: families(NOTIFY_METRICS, self._notify.report()),
         )
         self._notify = Notify(config.notify, gateway_name(config.ledger, None), self._admin.active_rows, places, path.parent)
         self._stopping = asyncio.Event()

@@ -1,6 +1,6 @@
 """All Prometheus metrics, read at scrape time. Rows are in the module of their subject; the gateway's own rows are here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from typing import Final
 
@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from gateway.admin.metrics import clients, quotas
-from gateway.admin.metrics.row import Row, Value, one, reasons
+from gateway.admin.metrics.row import Given, Row, Value, one, reasons
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.pieces import in_pieces
 from gateway.features.catalogue import FEATURES
@@ -22,9 +22,9 @@ _END: Final = b"# EOF\n"
 
 _PROCESS: tuple[Row, ...] = (
     Value("counter", "weir_config_reloads_total", "Changed config files, by result.", ("result",),
-          reasons(lambda scrape: scrape.reloads), merge="max"),
+          reasons(lambda scrape: scrape.effective.reloads), merge="max"),
     Value("counter", "weir_task_restarts_total", "Background tasks that failed and were started again.", ("task",),
-          reasons(lambda scrape: scrape.task_restarts)),
+          reasons(lambda scrape: scrape.counters.task_restarts)),
     Value("gauge", "weir_config_last_reload_successful", "0 if the last changed config file was refused, otherwise 1.", (),
           one(lambda scrape: scrape.effective.last is None or scrape.effective.last.success), merge="min"),
     Value("gauge", "weir_config_last_reload_success_timestamp_seconds", "Time at which a config file was last accepted.", (),
@@ -50,16 +50,6 @@ _TOGETHER: Final = 4
 """The samples that one step formats."""
 
 
-class _Part(Collector):
-    """Some samples of a metric."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._metric
-
-
 def exposition(scrape: Scrape, accept: str) -> Steps[tuple[list[bytes], str]]:
     """A page of metrics in the format that the `Accept` header asks for, and its content type."""
     encode, content_type = choose_encoder(accept)
@@ -82,6 +72,6 @@ def _formatted(family: Metric, encode: Callable[[Collector], bytes], page: list[
     for start in range(0, max(len(family.samples), 1), _TOGETHER):
         part = copy(family)
         part.samples = family.samples[start : start + _TOGETHER]
-        lines = [line + b"\n" for line in encode(_Part(part)).split(b"\n")[:-1]]
+        lines = [line + b"\n" for line in encode(Given([part])).split(b"\n")[:-1]]
         page.append(b"".join(line for line in lines if not line.startswith(b"# ") or (not start and line != _END)))
         yield

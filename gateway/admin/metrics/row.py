@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from gateway.admin.metrics.scrape import Scrape
-from gateway.steps import Steps
+from gateway.admin.metrics.scrape import Reports, Scrape
+from gateway.steps import Steps, at_once
 
 Labels = tuple[str, ...]
 Read = Callable[[Scrape], Iterable[tuple[Labels, float]]]
@@ -55,13 +56,9 @@ class Value:
     merge: Merge = "sum"
 
     def family(self, scrape: Scrape) -> Steps[Metric]:
-        """The metric with all its samples."""
-        return self.filled(self.read(scrape))
-
-    def filled(self, samples: Iterable[tuple[Labels, float]]) -> Steps[Metric]:
-        """The metric with these samples. Equal labels are merged, because Prometheus refuses a page with two such samples."""
+        """The metric with all its samples. Equal labels are merged, because Prometheus refuses a page with two such samples."""
         merged: dict[Labels, float] = {}
-        for labels, value in samples:
+        for labels, value in self.read(scrape):
             key = tuple(map(label, labels))
             if key in merged:
                 value = merged[key] + value if self.kind == "counter" else max(merged[key], value)
@@ -101,6 +98,21 @@ class Distribution:
 Row = Value | Distribution
 
 
+class Given(Collector):
+    """A collector of metrics that are made already."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def families(rows: Iterable[Row], *reports: object) -> list[Metric]:
+    """The metrics of a process that has only reports. The rows read nothing else of a scrape."""
+    return [at_once(row.family(cast(Scrape, Reports(reports)))) for row in rows]
+
+
 def label(text: str) -> str:
     """A harmless label value: a client chooses its own name, of up to 32 KiB and any bytes."""
     text = text.encode("utf-8", "backslashreplace").decode()
@@ -114,11 +126,14 @@ def one(read: Callable[[Scrape], float]) -> Read:
     return lambda scrape: [((), read(scrape))]
 
 
-def reasons(read: Callable[[Scrape], Mapping[str, int]]) -> Read:
-    """One sample for each reason, result or other name."""
+def reasons(read: Callable[[Scrape], Mapping[str, int]], *first: str) -> Read:
+    """One sample for each reason, result or other name.
+
+    Reasons that deserve an alert begin at 0 (`first`), because Prometheus's `increase` does not see a series begin at 1.
+    """
 
     def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-        for reason, count in sorted(read(scrape).items()):
+        for reason, count in sorted({**dict.fromkeys(first, 0), **read(scrape)}.items()):
             yield (reason,), count
 
     return samples

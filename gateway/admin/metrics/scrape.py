@@ -13,11 +13,21 @@ Report = TypeVar("Report")
 
 
 @dataclass(frozen=True, slots=True)
-class Scrape:
+class Reports:
+    """The reports of a process. The agent and the supervisor have nothing else that metrics read."""
+
+    reports: tuple[object, ...]
+
+    def report(self, kind: type[Report]) -> Report | None:
+        """The report of that class, if there is one."""
+        return next((report for report in self.reports if isinstance(report, kind)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape(Reports):
     """All values of one scrape. They are formatted in steps, and clients are served in between.
 
-    So collections that may change their size are copied; the plain integers of `counters` may go on counting. Reasons that
-    deserve an alert begin at 0, because Prometheus's `increase` does not see a series begin at 1.
+    `counters` and `effective` may go on counting. So a row copies a collection of theirs before its first sample.
     """
 
     rows: list[UsageRow]
@@ -25,24 +35,8 @@ class Scrape:
     overflowed: int
     small_quotas: dict[str, int]
     counters: Counters
-    rejected: dict[str, int]
-    protocol_errors: dict[str, int]
-    handshake_failures: dict[str, int]
-    proxy_headers: dict[str, int]
-    certificate_reloads: dict[str, int]
-    usage_saves: dict[str, int]
-    task_restarts: dict[str, int]
-    authentications: dict[str, int]
-    authentication_failures: dict[str, int]
     effective: EffectiveConfig
-    reloads: dict[str, int]
     ready: bool
-    reports: tuple[object, ...]
-    """The features' reports."""
-
-    def report(self, kind: type[Report]) -> Report | None:
-        """The report of that class, if a feature has one."""
-        return next((report for report in self.reports if isinstance(report, kind)), None)
 
     @classmethod
     def of(cls, view: AdminView, rows: list[UsageRow], reports: tuple[object, ...]) -> "Scrape":
@@ -52,17 +46,7 @@ class Scrape:
             overflowed=view.engine.overflowed,
             small_quotas=view.engine.small_quotas(),
             counters=view.counters,
-            rejected={"broker_unreachable": 0, **view.counters.rejected},
-            protocol_errors={"internal": 0, **view.counters.protocol_errors},
-            handshake_failures=dict(view.counters.handshake_failures),
-            proxy_headers=dict(view.counters.proxy_headers),
-            certificate_reloads={"success": 0, "failure": 0, **view.counters.certificate_reloads},
-            usage_saves={"success": 0, "failure": 0, **view.counters.usage_saves},
-            task_restarts=dict(view.counters.task_restarts),
-            authentications=dict(view.counters.authentications),
-            authentication_failures=dict(view.counters.authentication_failures),
             effective=view.effective,
-            reloads=dict(view.effective.reloads),
             ready=view.not_ready() is None,
             reports=reports,
         )

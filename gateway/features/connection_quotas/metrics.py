@@ -79,5 +79,5 @@ METRICS: tuple[Row, ...] = (
           ("user",), _per_user(2), merge="max"),
     Value("counter", "weir_connections_rejected_total", "Client connections refused or closed by a limit, or refused"
           " for their PROXY header.", ("reason",),
-          reasons(lambda scrape: scrape.rejected)),
+          reasons(lambda scrape: scrape.counters.rejected, "broker_unreachable")),
 )  # fmt: skip

@@ -55,7 +55,7 @@ _PAUSE_FACTOR = 50.0
 
 METRICS: tuple[Row, ...] = (
     Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by result.", ("result",),
-          reasons(lambda scrape: scrape.usage_saves)),
+          reasons(lambda scrape: scrape.counters.usage_saves, "success", "failure")),
 )  # fmt: skip
 
 _log = logging.getLogger("weir.state")

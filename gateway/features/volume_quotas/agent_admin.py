@@ -1,18 +1,15 @@
 """The admin port of `weir volumes publish`: metrics and probes of one publisher."""
 
-from collections.abc import Callable, Collection, Iterator
-from typing import cast
+from collections.abc import Callable, Collection
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
+from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from gateway.admin.http import Address, Page, PageServer, shared_metrics
-from gateway.admin.metrics.scrape import Scrape
+from gateway.admin.metrics.row import Given, families
 from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
 from gateway.features.volume_quotas.report import PublisherReport
-from gateway.steps import at_once
 
 _PORT_KEY = "quotas.volumes.agent.admin_port"
 
@@ -29,11 +26,9 @@ class AgentServer(PageServer):
         super().__init__(pages, None, at, lambda: allowed_hosts, _PORT_KEY)
 
     async def _metrics(self, accept: str) -> web.Response:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Families(self._report()))
-        ProcessCollector(registry=registry)
         encode, content_type = choose_encoder(accept)
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        page = Given([*families(PUBLISHER_METRICS, self._report()), *ProcessCollector(registry=None).collect()])
+        return web.Response(body=encode(page), headers={"Content-Type": content_type})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         report = self._report()
@@ -42,17 +37,3 @@ class AgentServer(PageServer):
         since = "usage has not been published yet" if report.age is None else f"usage was last published {report.age:.0f} s ago"
         problem = report.source_problem or report.log.publisher.problem
         return web.Response(status=503, text=f"{since}{': ' if problem else ''}{problem}\n")
-
-
-class _Families:
-    """A collector for prometheus_client, and the scrape from which the metrics read their values."""
-
-    def __init__(self, report: PublisherReport) -> None:
-        self._report = report
-
-    def report(self, kind: type[object]) -> object:
-        return self._report if isinstance(self._report, kind) else None
-
-    def collect(self) -> Iterator[Metric]:
-        for row in PUBLISHER_METRICS:
-            yield at_once(row.family(cast(Scrape, self)))

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from gateway.admin.metrics.clients import api_name
 from gateway.admin.metrics.registry import METRICS, exposition
-from gateway.admin.metrics.row import Histogram, label
+from gateway.admin.metrics.row import Histogram, Value, label, reasons
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
@@ -261,6 +261,17 @@ def test_counters_used_in_alerts_start_at_zero(view: AdminView) -> None:
     assert page.get("weir_tls_reloads_total", result="failure") == 0
     view.counters.protocol_errors["internal"] += 1
     assert Page(view).get("weir_protocol_errors_total", reason="internal") == 1
+
+
+def test_reason_that_is_new_during_a_scrape_does_not_break_it(view: AdminView) -> None:
+    reads = Value("counter", "weir_test_total", "Test.", ("reason",), reasons(lambda scrape: scrape.counters.protocol_errors))
+    view.counters.protocol_errors.update(a=1, b=2)
+    steps = reads.family(scraped(view))
+    next(steps)
+    view.counters.protocol_errors["c"] += 1
+    found = {sample.labels["reason"] for sample in at_once(steps).samples}
+    assert {"a", "b"} <= found
+    assert "c" not in found
 
 
 def test_weir_ready_matches_readyz(view: AdminView, readiness: Readiness) -> None:

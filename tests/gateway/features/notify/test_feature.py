@@ -13,6 +13,7 @@ import pytest
 
 from gateway import clock
 from gateway.admin.metrics.registry import METRICS
+from gateway.admin.metrics.row import families
 from gateway.admin.rows import CurrentPlaces
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
@@ -22,7 +23,7 @@ from gateway.features.notify import feature as module
 from gateway.features.notify.config import NotifyConfig
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.message import NoticeContext, json_body, slack_body
-from gateway.features.notify.metrics import families
+from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice, ProcessRows
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -240,7 +241,7 @@ def test_slack_text_of_each_event(notice: Notice, words: str) -> None:
 
 
 def test_families_are_the_registered_metrics() -> None:
-    names = [family.name for family in families(notify(None).report())]
+    names = [family.name for family in families(NOTIFY_METRICS, notify(None).report())]
     assert names == [row.name.removesuffix("_total") for row in METRICS if row.name.startswith("weir_notify_")]
 
 
