@@ -43,10 +43,6 @@ class EntityUsage(NamedTuple):
     at: str
 
 
-class UsageUnknownError(Exception):
-    """No process answers that could know the usage."""
-
-
 class EntityNames(NamedTuple):
     """The entity of a request, by names as tables show them. None: the request has no such part."""
 
@@ -93,35 +89,24 @@ class EntityPages:
         return {"/entities": self._html, "/api/entities": self._json}
 
     async def _html(self, request: web.Request) -> web.Response:
-        entity, usage = _entity(request), await self._found()
+        entity, usage = _entity(request), await self._usage()
         text = await asyncio.to_thread(entity_page, entity, _owned(entity, usage), usage)
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": _POLICY})
 
     async def _json(self, request: web.Request) -> web.Response:
-        entity, usage = _entity(request), await self._found()
+        entity, usage = _entity(request), await self._usage()
         answer = {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip, "group": entity.group}
         rows = _owned(entity, usage)
         return await json_page(
             {"generated_at": usage.at, "entity": answer, "enforce": usage.enforce, "early": EARLY, "rows": rows}
         )
 
-    async def _found(self) -> EntityUsage:
-        try:
-            return await self._usage()
-        except UsageUnknownError:
-            raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
-
 
 def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, Any]]]) -> Page:
     """`explain` gets the client, and the query string of the request."""
 
     async def page(request: web.Request) -> web.Response:
-        try:
-            return await json_page(await explain(_client(request), request.rel_url.raw_query_string))
-        except QueryError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except UsageUnknownError:
-            raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
+        return await json_page(await explain(_client(request), request.rel_url.raw_query_string))
 
     return page
 
@@ -140,15 +125,10 @@ def _client(request: web.Request) -> ClientNames:
 
 
 def _entity(request: web.Request) -> EntityNames:
-    try:
-        check_names(request.query, _PARAMETERS)
-    except QueryError as error:
-        raise web.HTTPBadRequest(text=f"{error}\n") from None
+    check_names(request.query, _PARAMETERS)
     names = EntityNames(*(request.query.get(key) for key in _PARAMETERS))
     if not any(name is not None for name in names):
-        raise web.HTTPBadRequest(
-            text=f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, ?ip=ADDRESS or ?group=NAME\n"
-        )
+        raise QueryError(f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, ?ip=ADDRESS or ?group=NAME")
     return names
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from gateway import clock
-from gateway.admin.entity_page import UsageUnknownError
 from gateway.admin.http import Page, json_page
 from gateway.admin.query import QueryError, check_names, read_number
 from gateway.admin.single_flight import SingleFlight
@@ -80,13 +79,8 @@ def groups_page(answer: Callable[[], Awaitable[Mapping[str, Any]]]) -> Page:
     flight = SingleFlight(answer)
 
     async def page(request: web.Request) -> web.Response:
-        try:
-            query = GroupQuery.parse(request.query)
-            found = await flight.get()
-        except QueryError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except UsageUnknownError:
-            raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
+        query = GroupQuery.parse(request.query)
+        found = await flight.get()
         # Thousands of rows take long, so a thread looks through them.
         part = await asyncio.to_thread(query.part, found["groups"]) if "groups" in found else {}
         return await json_page({"generated_at": iso(clock.wall()), **found, **part})

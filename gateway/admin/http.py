@@ -19,7 +19,7 @@ from gateway.admin.idle_connections import IdleConnections
 from gateway.admin.json_text import json_parts
 from gateway.admin.live import LiveFeed
 from gateway.admin.pieces import Pieces, in_pieces
-from gateway.admin.query import QueryError, check_names
+from gateway.admin.query import NoWorkerAnswersError, QueryError, check_names
 from gateway.admin.single_flight import SingleFlight
 from gateway.binding import why_not
 from gateway.config.problems import nearest
@@ -105,7 +105,7 @@ class PageServer:
     async def start(self) -> None:
         """Bind and serve. Raises AdminBindError."""
         checks = [] if self._hosts is None else [self._hosts.middleware]
-        app = web.Application(middlewares=[self._idle.middleware, *checks, self._name_pages])
+        app = web.Application(middlewares=[self._idle.middleware, *checks, self._name_pages, _explain_errors])
         app.on_response_prepare.append(_protect)
         app.router.add_get("/livez", self._livez)
         if self._live is not None:
@@ -167,10 +167,7 @@ def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
     made = _shared(make)
 
     async def page(request: web.Request) -> web.StreamResponse:
-        try:
-            check_names(request.query, ())
-        except QueryError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        check_names(request.query, ())
         return await made(request)
 
     return page
@@ -201,6 +198,16 @@ async def json_page(body: Mapping[str, Any]) -> web.Response:
     """An answer as JSON, with dataclasses as objects."""
     parts = await in_slices(json_parts(body))
     return web.Response(body=Pieces(await in_slices(in_pieces(parts)), "application/json; charset=utf-8"))
+
+
+@web.middleware
+async def _explain_errors(request: web.Request, handler: Page) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except QueryError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+    except NoWorkerAnswersError:
+        raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
 
 
 async def _protect(_: web.Request, response: web.StreamResponse) -> None:

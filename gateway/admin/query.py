@@ -6,7 +6,11 @@ from gateway.quotas.addresses import address_of
 
 
 class QueryError(Exception):
-    """The message names the parameter, its value and the remedy."""
+    """The message names the parameter, its value and the remedy. The server answers 400 with it."""
+
+
+class NoWorkerAnswersError(Exception):
+    """No worker answers. The server answers 503."""
 
 
 def check_names(names: Iterable[str], known: Sequence[str]) -> None:

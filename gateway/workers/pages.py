@@ -16,7 +16,7 @@ from gateway import clock
 from gateway.admin.configured import CONFIGURED
 from gateway.admin.connection_list import PATH as CONNECTIONS
 from gateway.admin.connection_list import ConnectionQuery, connections_page, merged
-from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
+from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.group_list import PATH as GROUPS
@@ -25,6 +25,7 @@ from gateway.admin.http import Address, Page, PageServer, json_page, shared, sha
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Given
+from gateway.admin.query import NoWorkerAnswersError
 from gateway.admin.rows import EARLY, described, undescribed
 from gateway.admin.server import ACTIVE
 from gateway.admin.single_flight import SingleFlight
@@ -139,7 +140,7 @@ class WorkersServer(PageServer):
                 f"The others have cleared {len(cleared)} debts. Try again\n"
             )
         if not answers:
-            raise web.HTTPServiceUnavailable(text="no worker answers\n")
+            raise NoWorkerAnswersError
         return web.json_response({"cleared": cleared})
 
     async def _ask(self, path: str) -> list[Answer]:
@@ -162,13 +163,10 @@ class WorkersServer(PageServer):
         return found
 
     def _answered(self, answer: Callable[[], Awaitable[Answer]]) -> Page:
-        """The page of an answer with the time, or 503 if no worker answers."""
+        """The page of an answer with the time."""
 
         async def make() -> web.Response:
-            try:
-                return await json_page({"generated_at": iso(clock.wall()), **await answer()})
-            except NoWorkerAnswersError:
-                return web.Response(status=503, text="no worker answers\n")
+            return await json_page({"generated_at": iso(clock.wall()), **await answer()})
 
         return shared(make)
 
@@ -265,7 +263,3 @@ class WorkersServer(PageServer):
         for name, count in self._restarts.items():
             family.add_metric((name,), count)
         return family
-
-
-class NoWorkerAnswersError(UsageUnknownError):
-    """No worker answers."""

@@ -1,13 +1,12 @@
 """The page of an entity: its own quotas, no other entity's names, and no script."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from aiohttp import ClientSession
-from aiohttp.test_utils import TestClient, TestServer
-from aiohttp.web import Application
 from yarl import URL
 
 from gateway.admin.entity_page import (
@@ -15,11 +14,12 @@ from gateway.admin.entity_page import (
     EntityNames,
     EntityPages,
     EntityUsage,
-    UsageUnknownError,
     entity_page,
     explain_page,
 )
 from gateway.admin.explanation import ClientNames
+from gateway.admin.http import Page, PageServer
+from gateway.admin.query import NoWorkerAnswersError
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
@@ -32,6 +32,15 @@ from tests.gateway.features.notify.rows import used
 @pytest.fixture
 async def client(view: AdminView) -> AsyncIterator[ClientSession]:
     server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    async with ClientSession(f"http://127.0.0.1:{server.port}") as session:
+        yield session
+    await server.stop()
+
+
+@asynccontextmanager
+async def serving(pages: Mapping[str, Page]) -> AsyncIterator[ClientSession]:
+    server = PageServer(pages, None, ("127.0.0.1", 0), tuple)
     await server.start()
     async with ClientSession(f"http://127.0.0.1:{server.port}") as session:
         yield session
@@ -98,9 +107,7 @@ async def test_explanation_gets_names_with_percent_still_encoded() -> None:
         queries.append(query)
         return {"user": client.user}
 
-    app = Application()
-    app.router.add_get(EXPLAIN, explain_page(explain))
-    async with TestClient(TestServer(app)) as session, session.get(EXPLAIN, params={"user": "a%26b=c"}) as answer:
+    async with serving({EXPLAIN: explain_page(explain)}) as session, session.get(EXPLAIN, params={"user": "a%26b=c"}) as answer:
         assert await answer.json() == {"user": "a%26b=c"}
     assert URL(f"/?{queries[0]}", encoded=True).query == {"user": "a%26b=c"}
 
@@ -117,9 +124,7 @@ async def test_explanation_of_invalid_query_is_refused(name: str, value: str, me
     async def explain(client: ClientNames, query: str) -> dict[str, str]:
         return {"user": client.user}
 
-    app = Application()
-    app.router.add_get(EXPLAIN, explain_page(explain))
-    async with TestClient(TestServer(app)) as session:
+    async with serving({EXPLAIN: explain_page(explain)}) as session:
         async with session.get(EXPLAIN, params={name: value}) as answer:
             assert (answer.status, message in await answer.text()) == (400, True)
         async with session.get(EXPLAIN, params={"ip": "", "claim": "a=b", "catch-up": ""}) as answer:
@@ -130,9 +135,7 @@ async def test_explanation_finds_address_in_any_spelling() -> None:
     async def explain(client: ClientNames, query: str) -> dict[str, str]:
         return {"ip": client.ip}
 
-    app = Application()
-    app.router.add_get(EXPLAIN, explain_page(explain))
-    async with TestClient(TestServer(app)) as session:
+    async with serving({EXPLAIN: explain_page(explain)}) as session:
         for given, found in (("2001:DB8:0::7", "2001:db8::7"), ("::ffff:10.0.0.7", "10.0.0.7")):
             async with session.get(EXPLAIN, params={"ip": given}) as answer:
                 assert await answer.json() == {"ip": found}
@@ -212,10 +215,7 @@ def test_buckets_of_an_entity(names: tuple[str, ...], row: tuple[str, ...], owne
 
 async def test_without_a_worker_the_page_answers_503() -> None:
     async def silent() -> EntityUsage:
-        raise UsageUnknownError
+        raise NoWorkerAnswersError
 
-    app = Application()
-    for path, handler in EntityPages(silent).pages().items():
-        app.router.add_get(path, handler)
-    async with TestClient(TestServer(app)) as client:
-        assert (await client.get("/entities?user=a")).status == 503
+    async with serving(EntityPages(silent).pages()) as session, session.get("/entities?user=a") as answer:
+        assert (answer.status, await answer.text()) == (503, "no worker answers\n")

@@ -1,10 +1,14 @@
-"""A command that asks the supervisor while one worker is silent: the supervisor answers after `ASK_SECONDS`."""
+"""A supervisor whose workers are silent. It answers by the others after `ASK_SECONDS`."""
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from selectors import DefaultSelector
+
+import pytest
+from aiohttp import ClientSession
 
 from gateway.admin.rows import CurrentPlaces
 from gateway.config.model import WeirConfig
@@ -12,7 +16,6 @@ from gateway.migration.lift_command import _running_quotas
 from gateway.migration.lift_rules import GatewayQuotas
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
-from loadtest.testkit.kafka import free_port
 
 ANSWER = {
     "version": 7,
@@ -48,6 +51,18 @@ async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     writer.close()
 
 
+@asynccontextmanager
+async def supervising(places: Sequence[WorkerPlace]) -> AsyncIterator[str]:
+    """The URL of a supervisor's admin server."""
+    config = WeirConfig.model_validate(
+        {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"bootstrap_port": 9092}]}
+    )
+    server = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"))
+    await server.start()
+    yield f"http://127.0.0.1:{server.port}"
+    await server.stop()
+
+
 async def asked(directory: Path) -> GatewayQuotas:
     """The quotas that `weir quotas lift --admin` gets of a supervisor with two workers. One of them is silent."""
     places = []
@@ -57,17 +72,19 @@ async def asked(directory: Path) -> GatewayQuotas:
             await stack.enter_async_context(await asyncio.start_unix_server(respond, socket))
             places.append(WorkerPlace(number, (), socket, lambda: 1))
             places[-1].process = number + 1
-        config = WeirConfig.model_validate(
-            {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"bootstrap_port": 9092}]}
-        )
-        port = free_port()
-        server = WorkersServer(places, ("127.0.0.1", port), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"))
-        await server.start()
-        stack.push_async_callback(server.stop)
-        return await _running_quotas(f"http://127.0.0.1:{port}")
+        return await _running_quotas(await stack.enter_async_context(supervising(places)))
 
 
 def test_lift_waits_for_the_supervisor_of_a_silent_worker(tmp_path: Path) -> None:
     with asyncio.Runner(loop_factory=lambda: HastyLoop(HastySelector())) as runner:
         quotas = runner.run(asked(tmp_path))
     assert (quotas.enforce, quotas.rows) == (True, ())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["api/quotas", "api/config", "api/groups", "api/connections", "api/explain", "entities?user=a", "api/entities?user=a"],
+)
+async def test_page_without_a_worker_answers_503(path: str) -> None:
+    async with supervising([]) as url, ClientSession() as session, session.get(f"{url}/{path}") as answer:
+        assert (answer.status, await answer.text()) == (503, "no worker answers\n")
