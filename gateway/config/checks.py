@@ -4,6 +4,7 @@ The checks use the parts of a file that are valid by themselves, so that one bad
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -186,18 +187,16 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     A group with several rows, or with a time, hides no rule of another group for ever.
     """
     rows = _rows(data, "groups")
-    names: dict[tuple[str, When | None], int] = {}
-    timed = {name for name in map(_name_of_timed, rows) if name is not None}
-    before: list[tuple[KeyPath, RuleCover]] = []
-    count = 0
     groups: dict[int, Group] = {}
     for index, row in enumerate(rows):
+        with suppress(ValueError):  # the row's own validation reports it
+            groups[index] = group_of(row)
+    timed = {group.name for group in groups.values() if group.when is not None}
+    names: dict[tuple[str, When | None], int] = {}
+    before: list[tuple[KeyPath, RuleCover]] = []
+    count = 0
+    for index, group in groups.items():
         path: KeyPath = ("quotas", "groups", index)
-        try:
-            group: Group = group_of(row)
-        except ValueError:  # the row's own validation reports it
-            continue
-        groups[index] = group
         first = names.setdefault((group.name, group.when), index)
         if first != index:
             message = f"is the name of quotas.groups[{first}] too"
@@ -218,15 +217,6 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
                 remedy = "move the narrower rule up, or remove it"
                 yield problem(document, here, message, remedy, value=rule_row(rule))
     yield from tree_problems(groups, [row for row in rows if isinstance(row, Mapping)], document)
-
-
-def _name_of_timed(row: object) -> str | None:
-    """The name of a group's row with a time. None for other rows, and for invalid ones."""
-    try:
-        group: Group = group_of(row)
-    except ValueError:
-        return None
-    return None if group.when is None else group.name
 
 
 def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
