@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from gateway import clock, heap, open_files, service_manager
-from gateway.admin.server import AdminBindError, AdminServer
+from gateway.admin.http import AdminBindError
+from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.cluster.discovery import Discovery

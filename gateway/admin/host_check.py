@@ -7,19 +7,18 @@ site, and lets the page read it. Only the Host header identifies such a request:
 import logging
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
 
 from gateway.config.endpoints import answers_to, plain_name
 
 PROBES: Final = frozenset({"/livez", "/readyz"})
 
 _LONGEST_SHOWN: Final = 255
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _log = logging.getLogger("weir.admin")
 

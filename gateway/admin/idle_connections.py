@@ -4,10 +4,10 @@ import asyncio
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
 from gateway import clock, open_files
-from gateway.admin.host_check import Handler
 
 IDLE_SECONDS: Final = 120.0
 """Prometheus keeps its connection between two scrapes, and most scrapes are a minute apart at most."""

@@ -16,7 +16,7 @@ from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
 from gateway.admin.group_list import PATH as GROUPS
 from gateway.admin.group_list import groups_page
-from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
@@ -32,8 +32,6 @@ from gateway.time_slices import in_slices
 
 ACTIVE: Final = "/api/active"
 ACTIVE_SECONDS: Final = 10.0
-
-__all__ = ["AdminBindError", "AdminServer"]
 
 
 class AdminServer(PageServer):

@@ -23,11 +23,9 @@ from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group
-from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.rule_cover import RuleCover
 from gateway.quotas.schedule import When
 
-_NOT_YET = "is not supported by this version of Weir"
 _AT_BROKERS = (
     "measures broker threads, which a gateway can't see",
     "remove it and set it at the broker, whose throttle times pass through",
@@ -43,12 +41,7 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
         "remove it; `weir connections` shows the open connections of each user",
     ),
 }
-"""Keys of Kafka that this version does not support, by path without indexes: message and remedy.
-
-A key of a registered quota kind is supported in any case.
-"""
-
-_SUPPORTED = {("quotas", "entities", kind.config_key) for kind in ROW_KINDS}
+"""Keys of Kafka that this version does not support, by path without indexes: message and remedy."""
 
 _Listeners = list[tuple[int, ListenerConfig]]
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -71,7 +64,7 @@ def split_unsupported(document: Document) -> tuple[object, list[Problem]]:
         for given, value in data.items():
             key: Any = in_snake_case.get(str(given), given)
             child = (*section, str(key))
-            if child in UNSUPPORTED and child not in _SUPPORTED:
+            if child in UNSUPPORTED:
                 problems.append(problem(document, (*path, key), *UNSUPPORTED[child]))
             elif key != given and key in data:
                 problems.append(problem(document, (*path, given), f"means the same as {key}", "keep one of them", value=value))

@@ -11,7 +11,6 @@ from gateway.steps import Steps
 NEAR: Final = "near_quota"
 THROTTLED: Final = "throttled"
 ENDED: Final = "ended"
-EVENTS: Final = (NEAR, THROTTLED, ENDED)
 
 MAX_EPISODES: Final = 10_000
 

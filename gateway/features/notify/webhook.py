@@ -56,8 +56,6 @@ class Webhook:
         self._waiting: deque[Mapping[str, Any]] = deque()
         self._offered = asyncio.Event()
         self._finishing = asyncio.Event()
-        self.idle = asyncio.Event()
-        """Set while nothing waits to be sent."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -68,7 +66,6 @@ class Webhook:
             self.results["dropped"] += 1
         self._waiting.append(body)
         self._offered.set()
-        self.idle.clear()
 
     def finish(self) -> None:
         """Let `run` try each waiting notification once more, without pauses, and return. An attempt under way goes on."""
@@ -88,7 +85,6 @@ class Webhook:
                     if self._waiting and self._waiting[0] is body:
                         self._waiting.popleft()
                 self._offered.clear()
-                self.idle.set()
                 if self._finishing.is_set():
                     return
 

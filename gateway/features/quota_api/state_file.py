@@ -30,11 +30,10 @@ NOT_CHANGED = "so nothing is changed"
 
 
 class NotSavedError(Exception):
-    """A change can't be saved. `reason` and `outcome` are for the client, `remedy` is for the operator."""
+    """A change can't be saved. The message and `outcome` are for the client, `remedy` is for the operator."""
 
     def __init__(self, reason: str, remedy: str, outcome: str = NOT_CHANGED) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.remedy = remedy
         self.outcome = outcome
 

@@ -53,13 +53,13 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         metadata: ClusterMetadata,
         outlet: Outlet,
         queue: AlterQueue,
-        own: OwnTopics | None = None,
+        own: OwnTopics,
     ) -> None:
         """`own`: the topics that are not counted."""
         self.produced = ProducedTopics()
         self.thresholds = TopicThresholds(queue)
         self._metadata = metadata
-        self._own = own or OwnTopics()
+        self._own = own
         self._inspection: TopicInspection | None = None
         self._quotas: ScopedTopicQuotas | None = None
         self._folder = RejectionFolder(outlet)

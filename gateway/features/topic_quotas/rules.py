@@ -85,16 +85,16 @@ class TopicQuotas:
         settings: TopicSettings,
         now: float,
         *,
+        own: OwnTopics,
         max_topics: int = MAX_TOPICS,
         max_labelled: int = MAX_LABELLED,
         on_nameless: Callable[[], None] | None = None,
-        own: OwnTopics | None = None,
         broker: str = "",
     ) -> None:
         self.settings = settings
         self.memory = seconds_kept(settings.meter, settings.window)
         self._broker = broker
-        self.own = own or OwnTopics()
+        self.own = own
         self.default_threshold = 0.0
         self._max_topics, self._max_labelled = max_topics, max_labelled
         self._labelled = 0
@@ -277,7 +277,7 @@ class TopicQuotas:
         unnamed = [use for use in every if not use.labelled]
         used, listed, explicit = frozenset(self._uses), self._listed, self.settings.explicit
         others = TopicUse(OTHER, self._others.rate, labelled=False)
-        others.add_all([self._others, *unnamed])
+        others.add([self._others, *unnamed])
         rows: list[TopicRow] = []
         for number, (name, use) in enumerate(shown, 1):
             rows.append(self._row(name, use, self.threshold(name), use.measure(now), now))
@@ -355,7 +355,7 @@ class TopicQuotas:
             use.name, use.capacity_bytes = name, self.settings.total
             self._uses[name] = old = use
         else:
-            old.add(use)
+            old.add([use])
             self._touched.pop(use, None)
             self._labelled -= use.labelled
         self._touched[old] = None
@@ -366,7 +366,7 @@ class TopicQuotas:
         if use.labelled:
             self._labelled -= 1
         else:
-            self._others.add(use)
+            self._others.add([use])
 
     def _update_default_threshold(self) -> None:
         """Divide the rest of the total evenly among the topics without an explicit threshold."""

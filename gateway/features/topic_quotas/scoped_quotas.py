@@ -45,14 +45,14 @@ class ScopedTopicQuotas:
         settings: TopicSettings,
         now: float,
         *,
+        own: OwnTopics,
         by_broker: bool = False,
         on_nameless: Callable[[], None] | None = None,
-        own: OwnTopics | None = None,
     ) -> None:
         """`on_nameless` and `own` as for `TopicQuotas`."""
         self.settings = settings
         self.by_broker = by_broker
-        self._own = own or OwnTopics()
+        self._own = own
         self._on_nameless = on_nameless
         self._listed: tuple[Mapping[str, bytes], frozenset[str]] = ({}, self._own.names)
         self._listing = TopicListing({}, self._own)

@@ -54,7 +54,7 @@ class Session(Transcript):
         thresholds.of_file = TopicLimits(1_000.0, {"orders": 300.0})
         produced = ProducedTopics()
         if options & TOPICS:
-            quotas = TopicQuotas(TopicSettings(200), START)
+            quotas = TopicQuotas(TopicSettings(200), START, own=OwnTopics())
             quotas.update_topics({"payments": bytes([1]) * 16, "orders": bytes([2]) * 16})
             produced.make_inspector = TopicInspection(quotas, 19, lambda rejection, now: None).open
         counters = Counters()

@@ -13,7 +13,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.admin.server import AdminBindError, AdminServer
+from gateway.admin.http import AdminBindError
+from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.load import parse_config

@@ -14,6 +14,7 @@ from gateway.features.notify import webhook as module
 from gateway.features.notify.config import NotifyTargetConfig
 from gateway.features.notify.webhook import ATTEMPTS, Webhook
 from loadtest.testkit.kafka import free_port
+from tests.gateway.cluster.running import until
 
 PATIENCE = 60.0
 SECRET = "s3cret"
@@ -80,7 +81,7 @@ async def sending(webhook: Webhook) -> AsyncIterator[Webhook]:
 
 
 async def settled(webhook: Webhook) -> None:
-    await asyncio.wait_for(webhook.idle.wait(), PATIENCE)
+    await until(lambda: not len(webhook))
 
 
 def quick(port: int, timeout_seconds: float = PATIENCE, **bounds: Any) -> Webhook:

@@ -10,6 +10,7 @@ from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
 
 INTERVAL = 0.2
 RATE = 10
@@ -134,7 +135,7 @@ class Topics(Peers):
 
     def __init__(self, count: int, *, max_topics: int = 100, meter: str = "window", window: Window = SHORT) -> None:
         settings = TopicSettings(1_000, {"hot": 400}, meter=meter, window=window)
-        self.gateways = [TopicQuotas(settings, 100.0, max_topics=max_topics) for _ in range(count)]
+        self.gateways = [TopicQuotas(settings, 100.0, own=OwnTopics(), max_topics=max_topics) for _ in range(count)]
         for quotas in self.gateways:
             quotas.update_topics({"hot": bytes(16), "cold": bytes(16)})
         super().__init__(engines(count), self.gateways)

@@ -16,6 +16,7 @@ from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.thresholds import TopicLimits
 from gateway.observer import Outlet
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.own_topics import OwnTopics
 from gateway.steps import at_once
 
 TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
@@ -29,7 +30,7 @@ def section(total=100, **explicit):
 
 
 def make(section=NONE):
-    return TopicQuotasFeature(section, ClusterMetadata(list), Outlet(), AlterQueue())
+    return TopicQuotasFeature(section, ClusterMetadata(list), Outlet(), AlterQueue(), OwnTopics())
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
 from protocol.api_keys import ApiKey
 from protocol.bodies import api_versions
 from protocol.errors import InvalidFrame
@@ -77,7 +78,9 @@ class Metered(Transcript):
 
     @staticmethod
     def quotas_of(enforce=True):
-        quotas = TopicQuotas(TopicSettings(1_000, meter="window", window=Window(2, 1.0), enforce=enforce), START)
+        quotas = TopicQuotas(
+            TopicSettings(1_000, meter="window", window=Window(2, 1.0), enforce=enforce), START, own=OwnTopics()
+        )
         quotas.update_topics(IDS)
         return quotas
 
@@ -124,7 +127,7 @@ def test_appended_bytes_count_after_broker_answer(version, by):
 @pytest.mark.parametrize("broker", [1, 2])
 def test_topic_is_rejected_at_the_broker_that_is_over(broker):
     t = Metered()
-    quotas = ScopedTopicQuotas(t.gate.quotas.settings, START, by_broker=True)
+    quotas = ScopedTopicQuotas(t.gate.quotas.settings, START, own=OwnTopics(), by_broker=True)
     t.gate.at_broker = quotas.of
     quotas.of(1).appended(HOT.encode(), 5_000, START, by_id=False)
     t.core.client.broker = broker

@@ -8,6 +8,7 @@ from gateway.features.topic_quotas.one_minute_rate import OneMinuteRate
 from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings
 from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import SampledRate
 from gateway.quotas.recent_use import TopicSpent
 
@@ -45,7 +46,7 @@ def test_rate_continues_after_restart(index, before, pause, after, shift):
 
 
 def quotas(meter, now, **bounds):
-    return TopicQuotas(SETTINGS[meter], now, **bounds)
+    return TopicQuotas(SETTINGS[meter], now, own=OwnTopics(), **bounds)
 
 
 def saved(first, now):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.features.topic_quotas.rules import MAX_NAMELESS, TopicQuotas, TopicSettings
 from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
 from gateway.steps import at_once
 
 START = 1_000.0
@@ -17,7 +18,7 @@ WINDOW = {"meter": "window", "window": Window(2, 1.0)}
 
 
 def quotas(total=10 * MB, explicit=None, topics=FIVE, **settings):
-    made = TopicQuotas(TopicSettings(total, explicit or {}, **WINDOW), START, **settings)
+    made = TopicQuotas(TopicSettings(total, explicit or {}, **WINDOW), START, own=OwnTopics(), **settings)
     made.update_topics(topics)
     return made
 
@@ -108,7 +109,7 @@ def test_topic_without_appends_is_never_rejected():
 
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
 def test_meter_can_be_chosen_and_changed(meter):
-    made = TopicQuotas(TopicSettings(1_000, meter=meter), START)
+    made = TopicQuotas(TopicSettings(1_000, meter=meter), START, own=OwnTopics())
     for second in range(11):
         append(made, "hot", 5_000, START + second)
     assert made.rate(START + 11) == pytest.approx(5_000, rel=0.3)
@@ -233,7 +234,7 @@ def test_some_topic_is_rejected_if_total_is_over(script):
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
 @pytest.mark.parametrize("window", [Window(101, 1.0), Window(11, 10.0)])
 def test_changed_window_keeps_rates(meter, window):
-    made = TopicQuotas(TopicSettings(MB, {}, meter, Window(100, 1.0)), START)
+    made = TopicQuotas(TopicSettings(MB, {}, meter, Window(100, 1.0)), START, own=OwnTopics())
     made.peer_account("topic", "payments", START).elsewhere.record(50_000, START + 1)
     for second in range(1, 21):
         append(made, "payments", 1_000, START + second)

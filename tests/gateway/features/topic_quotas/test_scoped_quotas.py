@@ -16,7 +16,7 @@ TOPICS = {"hot": bytes(16), "cold": bytes(16)}
 
 
 def quotas(*, by_broker=True):
-    made = ScopedTopicQuotas(SETTINGS, START, by_broker=by_broker)
+    made = ScopedTopicQuotas(SETTINGS, START, own=OwnTopics(), by_broker=by_broker)
     made.update_topics(TOPICS)
     return made
 
@@ -119,7 +119,9 @@ def test_recent_use_returns_in_the_same_scope_only(by_broker):
 @pytest.mark.parametrize("by_broker", [False, True])
 def test_accounts_of_the_scope_before_are_not_saved(by_broker):
     """A reload may come between two steps of a save."""
-    before, after = (ScopedTopicQuotas(TopicSettings(1_000), START, by_broker=scope) for scope in (by_broker, not by_broker))
+    before, after = (
+        ScopedTopicQuotas(TopicSettings(1_000), START, own=OwnTopics(), by_broker=scope) for scope in (by_broker, not by_broker)
+    )
     append(before, 1, 10)
     assert list(before.recent_uses(before.accounts(), START)) != []
     assert list(after.recent_uses(before.accounts(), START)) == []
