@@ -9,7 +9,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.section import invalid
-from gateway.quotas.addresses import address_of
+from gateway.quotas.addresses import Network, address_of, network_of
+from gateway.quotas.entity import DEFAULT
 
 MAX_PORT: Final = 65_535
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
@@ -98,9 +99,15 @@ def _address(value: object) -> ServerAddress:
         raise invalid("has a scheme in front", remedy)
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise invalid("is an IPv6 address without brackets, or has one colon too many", remedy)
-    if not (port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT):
+    number = port_of(port, remedy)
+    return ServerAddress(_host(host), number)
+
+
+def port_of(text: str, remedy: str) -> int:
+    """The port behind the colon of an address. The error is about the whole address."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_PORT):
         raise invalid(f"has a port that is not a number from 1 to {MAX_PORT}", remedy)
-    return ServerAddress(_host(host), int(port))
+    return int(text)
 
 
 def _port_range(value: object) -> PortRange:
@@ -114,6 +121,40 @@ def _port_range(value: object) -> PortRange:
     if first > last:
         raise invalid("runs backwards", f'write the lower port first: "{last}-{first}"')
     return PortRange(first, last)
+
+
+def ip_text(value: object) -> str:
+    """An address as connections show it. Raises ValueError for anything else."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text")  # noqa: TRY004 - what validators of sections raise
+    return str(address_of(value))
+
+
+def address_or_default(value: object) -> str:
+    if value == DEFAULT.value:
+        return DEFAULT.value
+    try:
+        return ip_text(value)
+    except ValueError:
+        remedy = f'write one, such as "10.0.0.1", or "{DEFAULT.value}" for all other addresses'
+        raise invalid("is not an IP address", remedy) from None
+
+
+def as_network(value: object, remedy: str) -> Network:
+    """A network, or an address as the network of this address alone."""
+    if not isinstance(value, str):
+        raise invalid("is not an address or a network", remedy)
+    try:
+        found, is_first = network_of(value)
+    except ValueError:
+        raise invalid("is not an address or a network", remedy) from None
+    if is_first:
+        return found
+    address = value.partition("/")[0]
+    raise invalid(
+        f"is an address inside of a network: its last {found.max_prefixlen - found.prefixlen} bits are not zero",
+        f"write {found} for the whole network, or {address} for this address alone",
+    )
 
 
 def is_loopback(host: str) -> bool:

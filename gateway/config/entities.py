@@ -6,37 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
 
+from gateway.config.endpoints import address_or_default
 from gateway.config.request_rates import rates_key
-from gateway.config.section import Section, described, invalid
+from gateway.config.section import MAX_INT64, Section, described, given, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
-from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import BY_API, nested
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 
-_MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
-
-
-def _entity_name(value: object) -> object:
-    # None would silently widen the row to every user or client-id, so it is not the same as an absent key.
-    if value is None or value == "":
-        raise invalid("is empty", f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')
-    return value
-
-
-def _entity_ip(value: object) -> object:
-    if value == DEFAULT.value:
-        return value
-    try:
-        return ip_text(value)
-    except ValueError:
-        raise invalid(
-            "is not an IP address", f'write one, such as "10.0.0.1", or "{DEFAULT.value}" for all other addresses'
-        ) from None
 
 
 def _checked(value: object, _: object) -> bool | tuple[str, ...]:
@@ -66,7 +47,7 @@ def exemptions(value: bool | tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
     return (RATES in value, value) if isinstance(value, tuple) else (value, ())
 
 
-EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
+EntityName = Annotated[str | None, given(f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')]
 
 
 class _EntityKeys(Section):
@@ -78,7 +59,7 @@ class _EntityKeys(Section):
         None,
         alias="client-id",
     )
-    ip: Annotated[str | None, BeforeValidator(_entity_ip)] = described(
+    ip: Annotated[str | None, BeforeValidator(address_or_default)] = described(
         f"Address of clients; `{DEFAULT.value}` is every address without a row.", None
     )
     exempt: Exempt = described("`true` exempts the entity from all rates; a list names the quotas that do not apply.", False)
@@ -93,7 +74,7 @@ def _limit(kind: QuotaKind) -> tuple[object, object]:
     unit = kind.unit.name + (" per second" if kind.per_second else "")
     words = f"{kind.description[:1].upper()}{kind.description[1:]}."
     number: Any = int if kind.integral else float
-    return Annotated[number, Field(gt=0, le=_MAX_INT64)], described(words, None, unit=unit, absent="no limit")
+    return Annotated[number, Field(gt=0, le=MAX_INT64)], described(words, None, unit=unit, absent="no limit")
 
 
 _MOST: Any = (

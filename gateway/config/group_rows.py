@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
 
+from gateway.config.endpoints import as_network
 from gateway.config.request_rates import rates_key
-from gateway.config.section import Section, described, invalid
+from gateway.config.section import GIVEN, MAX_INT64, Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
-from gateway.quotas.addresses import Network, network_of
+from gateway.quotas.addresses import Network
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import CLAIMS_OF_ONE_TOKEN, DEFAULT_MAX_LAG, Group, GroupRule
@@ -24,7 +25,6 @@ from gateway.quotas.schedule import When
 MAX_RULES: Final = 2_000
 """The rules of all groups. Each rule is compared with the earlier ones, and with each new client."""
 
-_MAX_INT64 = 2**63 - 1
 _MAX_TEXT = 255
 _RESERVED = (DEFAULT.value, OTHER)
 
@@ -36,23 +36,7 @@ def _name(text: str) -> str:
 
 
 def _network(value: object) -> Network:
-    remedy = 'write a network such as "10.20.0.0/16" or "2001:db8::/32", or one address'
-    if not isinstance(value, str):
-        raise invalid("is not a network", remedy)
-    try:
-        network, is_first = network_of(value)
-    except ValueError:
-        raise invalid("is not a network", remedy) from None
-    if not is_first:
-        raise invalid("has bits behind the length of its prefix", f'write "{network}" for the whole network')
-    return network
-
-
-def _given(value: object) -> object:
-    # None would silently widen the rule to every name, so it is not the same as an absent key.
-    if value is None or value in ("", {}):
-        raise invalid("is empty", "fill it in, or remove the key")
-    return value
+    return as_network(value, 'write a network such as "10.20.0.0/16" or "2001:db8::/32", or one address')
 
 
 def _kept(claims: dict[str, str]) -> dict[str, str]:
@@ -70,7 +54,7 @@ def _true(value: bool) -> bool:
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]
-_Pattern = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | None, BeforeValidator(_given)]
+_Pattern = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | None, GIVEN]
 
 
 class MatchRow(Section):
@@ -78,16 +62,16 @@ class MatchRow(Section):
 
     user: _Pattern = described("Pattern of users: `*` is any text, `?` one character.", None)
     client_id: _Pattern = described("Pattern of client-ids, such as `job-*`.", None, alias="client-id")
-    claim: Annotated[Annotated[dict[_Text, _Text], AfterValidator(_kept)] | None, BeforeValidator(_given)] = described(
+    claim: Annotated[Annotated[dict[_Text, _Text], AfterValidator(_kept)] | None, GIVEN] = described(
         "Claims of the OAUTHBEARER token, by name. A claim with a list applies if one of its elements is equal.", None
     )
-    ip: Annotated[Any, BeforeValidator(_given), PlainValidator(_network, json_schema_input_type=str)] = described(
+    ip: Annotated[Any, GIVEN, PlainValidator(_network, json_schema_input_type=str)] = described(
         "Network of the clients' addresses, such as `10.20.0.0/16` (IPv4 or IPv6).", None
     )
-    catch_up: Annotated[Annotated[bool, AfterValidator(_true)] | None, BeforeValidator(_given)] = described(
+    catch_up: Annotated[Annotated[bool, AfterValidator(_true)] | None, GIVEN] = described(
         "Only consumers that read far behind the end of the log, see `max_lag_records`.", None, absent="the lag does not matter"
     )
-    max_lag_records: Annotated[Annotated[int, Field(ge=1, le=_MAX_INT64)] | None, BeforeValidator(_given)] = described(
+    max_lag_records: Annotated[Annotated[int, Field(ge=1, le=MAX_INT64)] | None, GIVEN] = described(
         "With `catch_up`: a consumer that reads more than this behind the end of the log joins the group. It leaves the group"
         " below a tenth of this.",
         None,
@@ -127,10 +111,10 @@ class _GroupKeys(Section):
     name: Annotated[_Text, AfterValidator(_name)] = described(
         "Name of the group in metrics, tables, reports and the quota API."
     )
-    parent: Annotated[_Text | None, BeforeValidator(_given)] = described(
+    parent: Annotated[_Text | None, GIVEN] = described(
         "Group above: its ceilings are divided among the groups below it.", None, absent="the group shares with no other group"
     )
-    match: Annotated[tuple[Rule, ...], BeforeValidator(_given), Field(strict=False, min_length=1)] = described(
+    match: Annotated[tuple[Rule, ...], GIVEN, Field(strict=False, min_length=1)] = described(
         "Rules: a client belongs to the first group, in the file's order, with a rule that matches it. A group with groups"
         " below it has none.",
         (),
@@ -156,13 +140,13 @@ def _amount(kind: QuotaKind) -> tuple[Any, str, str]:
     """The type of a limit, its unit, and the beginning of its description."""
     words = kind.description.replace("the entity", "all members together")
     unit = kind.unit.name + (" per second" if kind.per_second else "")
-    return Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], unit, f"{words[:1].upper()}{words[1:]}"
+    return Annotated[int if kind.integral else float, Field(gt=0, le=MAX_INT64)], unit, f"{words[:1].upper()}{words[1:]}"
 
 
 def _numbers(kind: QuotaKind) -> tuple[object, object]:
     """The type and the description of a kind's key: a number, or a table with some of the keys of `_Numbers`."""
     number, unit, words = _amount(kind)
-    amount: Any = Annotated[number | None, BeforeValidator(_given)]
+    amount: Any = Annotated[number | None, GIVEN]
     keys: Any = {
         "guarantee": (
             amount,
@@ -173,7 +157,7 @@ def _numbers(kind: QuotaKind) -> tuple[object, object]:
             described("The most that all members may use together.", None, unit=unit, absent="that of the group above"),
         ),
         "weight": (
-            Annotated[_Weight | None, BeforeValidator(_given)],
+            Annotated[_Weight | None, GIVEN],
             described("Part of the rest that the guarantees leave, beside the other groups below `parent`.", None, absent="1"),
         ),
     }

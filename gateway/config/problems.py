@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite, isnan
 
+from gateway.config.foreign_names import folded
+
 KeyPath = tuple[str | int, ...]
 """The path to a value in the document: keys and list indexes, outermost first. () is the document itself."""
 
@@ -65,6 +67,6 @@ def shown(value: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most similar to `word`, or None."""
-    by_folded = {candidate.casefold().replace("-", "_").replace(".", "_"): candidate for candidate in known}
-    matches = get_close_matches(word.casefold().replace("-", "_").replace(".", "_"), by_folded, n=1, cutoff=0.7)
+    by_folded = {folded(candidate): candidate for candidate in known}
+    matches = get_close_matches(folded(word), by_folded, n=1, cutoff=0.7)
     return by_folded[matches[0]] if matches else None

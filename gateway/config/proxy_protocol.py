@@ -1,34 +1,22 @@
 """`proxy_protocol` of a listener: balancers that pass on the addresses of clients."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
+from gateway.config.endpoints import as_network
 from gateway.config.section import Section, described, invalid
-from gateway.quotas.addresses import network_of
+from gateway.quotas.addresses import Network
 
 _BALANCERS = "write the balancers' addresses, such as trusted: [10.0.0.9, 10.0.1.0/28]"
 
 
-def _network(value: object) -> IPv4Network | IPv6Network:
-    if not isinstance(value, str):
-        raise invalid("is not an address or a network", _BALANCERS)
-    try:
-        network, is_first = network_of(value)
-    except ValueError:
-        raise invalid("is not an address or a network", _BALANCERS) from None
-    if is_first:
-        return network
-    address = value.partition("/")[0]
-    raise invalid(
-        f"is an address inside of a network: its last {network.max_prefixlen - network.prefixlen} bits are not zero",
-        f"write {network} for the whole network, or {address} for this address alone",
-    )
+def _network(value: object) -> Network:
+    return as_network(value, _BALANCERS)
 
 
-Network = Annotated[IPv4Network | IPv6Network, PlainValidator(_network, json_schema_input_type=str), PlainSerializer(str)]
+_Balancer = Annotated[Network, PlainValidator(_network, json_schema_input_type=str), PlainSerializer(str)]
 
 
 class ProxyProtocolConfig(Section):
@@ -39,7 +27,7 @@ class ProxyProtocolConfig(Section):
         " `trusted` is refused.",
         "disabled",
     )
-    trusted: Annotated[tuple[Network, ...], Field(strict=False)] = described(
+    trusted: Annotated[tuple[_Balancer, ...], Field(strict=False)] = described(
         "Addresses and networks of the balancers. They may claim any client address, so name nothing else.", ()
     )
     header_seconds: Annotated[float, Field(gt=0, le=600)] = described(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gateway.config.section import Section, described, invalid
+from gateway.config.section import Section, Text, described, invalid
 from gateway.files.secret_file import read_secret
 from protocol.bodies.sasl import MAX_FRAME_BYTES
 
@@ -13,8 +13,6 @@ _MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 SENT_AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself over the network."""
-
-Text = Annotated[str, Field(min_length=1)]
 
 
 class ListenerSaslConfig(Section):

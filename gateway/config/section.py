@@ -1,9 +1,9 @@
 """The base of every section of the config file, the errors of its validators, and common types."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from protocol.bodies.topic_lists import is_legal_name
@@ -52,6 +52,25 @@ def filled_in(*keys: str) -> Callable[[dict[str, Any]], None]:
 def invalid(message: str, remedy: str) -> PydanticCustomError:
     """The error that a section's validator raises."""
     return PydanticCustomError("weir", "{message}", {"message": message, "remedy": remedy})
+
+
+def given(remedy: str) -> BeforeValidator:
+    """Refuses an empty value."""
+
+    def check(value: object) -> object:
+        # None would silently widen a row, or make it permanent, so it is not the same as an absent key.
+        if value is None or value in ("", {}, []):
+            raise invalid("is empty", remedy)
+        return value
+
+    return BeforeValidator(check)
+
+
+GIVEN: Final = given("fill it in, or remove the key")
+
+MAX_INT64: Final = 2**63 - 1
+
+Text = Annotated[str, Field(min_length=1)]
 
 
 def _topic(name: str) -> str:

@@ -3,19 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, create_model
+from pydantic import create_model
 
-from gateway.config.section import Section, described, invalid
+from gateway.config.section import Section, described, given, invalid
 from gateway.quotas.entity import GROUP, EntityQuota
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import nested
 from gateway.quotas.schedule import When
-
-
-def _given(value: object) -> object:
-    if value is None or value == {}:
-        raise invalid("is empty", "give it a rate, or remove the key")
-    return value
 
 
 def shadow_key(
@@ -28,7 +22,9 @@ def shadow_key(
     keys: Any = {kind.config_key: key_of(kind) for kind in kinds}
     section: Any = create_model(name, __base__=Section, **keys, **rates)
     words = "Rates that Weir measures and reports beside the real ones, and that delay nobody."
-    return Annotated[section | None, BeforeValidator(_given)], described(words, None, absent="no shadow limits")
+    return Annotated[section | None, given("give it a rate, or remove the key")], described(
+        words, None, absent="no shadow limits"
+    )
 
 
 def shadow_limits(section: Any) -> dict[str, float]:  # noqa: ANN401 - a model that is made at run time

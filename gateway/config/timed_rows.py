@@ -3,26 +3,19 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import BeforeValidator, PlainValidator, model_validator
+from pydantic import PlainValidator, model_validator
 
-from gateway.config.section import Section, described, invalid
+from gateway.config.problems import nearest
+from gateway.config.section import GIVEN, Section, described, invalid
 from gateway.quotas.entity import EntityQuota
 from gateway.quotas.schedule import DAYS, Schedule, When, clock_text, moment_text, rows_at
 
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00", re.ASCII)
 _OF_THIS_MACHINE: Final = ("localtime", "Factory", "posixrules")
 _MIDNIGHT: Final = 24 * 60
-
-
-def _given(value: object) -> object:
-    # None would silently make the row permanent, so it is not the same as an absent key.
-    if value is None or value in ("", {}, []):
-        raise invalid("is empty", "fill it in, or remove the key")
-    return value
 
 
 def _until(value: object) -> datetime:
@@ -68,8 +61,8 @@ def _zone(value: object) -> str:
     try:
         ZoneInfo(value)
     except (KeyError, ValueError, OSError):
-        near = get_close_matches(value, available_timezones(), 1)
-        raise invalid("is not a time zone", f"write {near[0]}" if near else remedy) from None
+        near = nearest(value, available_timezones())
+        raise invalid("is not a time zone", f"write {near}" if near else remedy) from None
     return value
 
 
@@ -103,10 +96,10 @@ class ScheduleRow(Section):
 class TimedKeys(Section):
     """The keys of a row that counts for a time."""
 
-    until: Annotated[Any, PlainValidator(_until, json_schema_input_type=str), BeforeValidator(_given)] = described(
+    until: Annotated[Any, PlainValidator(_until, json_schema_input_type=str), GIVEN] = described(
         "Moment at which the row ends, such as `2026-12-01T06:00Z`.", None, absent="no end"
     )
-    schedule: Annotated[ScheduleRow | None, BeforeValidator(_given)] = described(
+    schedule: Annotated[ScheduleRow | None, GIVEN] = described(
         "Windows of local time in which the row counts.", None, absent="the row counts at any time"
     )
 

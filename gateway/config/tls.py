@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
+from gateway.config.endpoints import port_of
 from gateway.config.section import Section, described, filled_in, invalid
 from gateway.proxy.tls.contexts import ClientTls, ServerTls
 from gateway.proxy.tls.principal import BadRuleError, PrincipalMapping
 
-_MAX_PORT = 65_535
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*", re.ASCII)
 _ID = "{id}"
 
@@ -59,9 +59,7 @@ def _broker_names(value: object) -> BrokerNames:
         raise invalid("is not a host name", remedy)
     if not colon:
         return BrokerNames(template, None)
-    if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
-        raise invalid(f"has a port that is not a number from 1 to {_MAX_PORT}", remedy)
-    return BrokerNames(template, int(port))
+    return BrokerNames(template, port_of(port, remedy))
 
 
 def _rules(text: str) -> str:

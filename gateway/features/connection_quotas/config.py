@@ -6,19 +6,11 @@ from typing import Annotated, Protocol
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 from pydantic_core import InitErrorDetails
 
-from gateway.config.section import Section, described, invalid
+from gateway.config.endpoints import ip_text
+from gateway.config.section import MAX_INT64, Section, described, invalid
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
-from gateway.quotas.addresses import address_of
 
-_MAX_INT64 = 2**63 - 1
-_Count = Annotated[int, Field(gt=0, le=_MAX_INT64)]
-
-
-def ip_text(value: object) -> str:
-    """An address as connections show it. Raises ValueError for anything else."""
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text")  # noqa: TRY004 - what validators of sections raise
-    return str(address_of(value))
+_Count = Annotated[int, Field(gt=0, le=MAX_INT64)]
 
 
 def _overrides(value: object) -> Mapping[str, int]:

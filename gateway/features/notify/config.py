@@ -9,17 +9,20 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, SerializationInfo, model_validator
 
-from gateway.config.section import Section, described, invalid
+from gateway.config.endpoints import address_or_default
+from gateway.config.section import Section, Text, described, invalid
 from gateway.files.secret_file import UnusableSecretError, one_line_remedy, read_secret
-from gateway.quotas.addresses import address_of
+from gateway.quotas.entity import DEFAULT
 
 WITH_SECRETS: Final = "with_secrets"
 """The key of a serialization context that keeps secrets, for the supervisor's private file."""
 
+NEAR_RATIO: Final = 0.8
+QUIET_SECONDS: Final = 300.0
+
 _REMEDY: Final = 'write one such as "https://hooks.example.com/weir"'
 _KEY: Final = os.urandom(16)
 _MAX_TARGETS: Final = 100
-_DEFAULT: Final = "<default>"
 
 
 def _url_fault(text: str) -> str | None:
@@ -55,16 +58,6 @@ def _serialized(url: str, info: SerializationInfo) -> str:
 
 
 Url = Annotated[str, AfterValidator(_url), PlainSerializer(_serialized)]
-Text = Annotated[str, Field(min_length=1)]
-
-
-def _ip(text: str) -> str:
-    if text == _DEFAULT:
-        return text
-    try:
-        return str(address_of(text))
-    except ValueError:
-        raise invalid("is not an IP address", f'write one, such as "10.0.0.1", or "{_DEFAULT}"') from None
 
 
 class WatchedEntityConfig(Section):
@@ -74,7 +67,7 @@ class WatchedEntityConfig(Section):
     client_id: Text | None = described(
         'A client-id, or "<default>" for all client-ids with the default quota.', None, alias="client-id"
     )
-    ip: Annotated[str, AfterValidator(_ip)] | None = described(
+    ip: Annotated[str, AfterValidator(address_or_default)] | None = described(
         'An IP address, or "<default>" for all addresses with the default quota.', None
     )
     group: Text | None = described("A group of `quotas.groups`.", None)
@@ -83,7 +76,8 @@ class WatchedEntityConfig(Section):
     def _names_something(self) -> "WatchedEntityConfig":
         if self.user is None and self.client_id is None and self.ip is None and self.group is None:
             raise invalid(
-                "names no entity", f'give it user, client-id, both of them, ip or group; "{_DEFAULT}" is the default entity'
+                "names no entity",
+                f'give it user, client-id, both of them, ip or group; "{DEFAULT.value}" is the default entity',
             )
         alone = [key for key, name in (("ip", self.ip), ("group", self.group)) if name is not None]
         if alone and len(alone) + (self.user is not None) + (self.client_id is not None) > 1:
@@ -141,11 +135,11 @@ class NotifyConfig(Section):
         "The webhooks, each with a name of its own."
     )
     near_ratio: Annotated[float, Field(gt=0, lt=1)] = described(
-        "The used fraction of a quota at which an episode begins. Throttling begins at 1.0.", 0.8, unit="of the quota"
+        "The used fraction of a quota at which an episode begins. Throttling begins at 1.0.", NEAR_RATIO, unit="of the quota"
     )
     quiet_seconds: Annotated[float, Field(ge=1, le=86_400)] = described(
         "An episode ends after this time below `near_ratio` and without a throttle. Later events belong to a new episode.",
-        300.0,
+        QUIET_SECONDS,
         unit="seconds",
     )
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = described(

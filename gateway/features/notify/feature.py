@@ -14,7 +14,7 @@ from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.config.places import Places
 from gateway.feature import Feature
-from gateway.features.notify.config import NotifyConfig, NotifyTargetConfig
+from gateway.features.notify.config import NEAR_RATIO, QUIET_SECONDS, NotifyConfig, NotifyTargetConfig
 from gateway.features.notify.message import NoticeContext, json_body, sentence, slack_body
 from gateway.features.notify.metrics import METRICS, NotifyReport
 from gateway.features.notify.rules import EpisodeTable, Notice, ProcessRows, is_of_entity, is_wanted
@@ -24,8 +24,6 @@ from gateway.steps import Steps
 from gateway.time_slices import in_slices
 
 LOOK_SECONDS: Final = 2.0
-NEAR_RATIO: Final = 0.8
-QUIET_SECONDS: Final = 300.0
 LAST_SECONDS: Final = 2.0
 """The maximum time for the last attempts of a gateway that stops. All targets have it together."""
 

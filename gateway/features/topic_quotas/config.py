@@ -4,11 +4,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.config.section import Section, TopicName, WindowConfig, described, invalid
+from gateway.config.section import MAX_INT64, Section, TopicName, WindowConfig, described, invalid
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
 
-_MAX_INT64 = 2**63 - 1
 _SHOWN = 5
 
 NOT_ENOUGH_REPLICAS = 19
@@ -28,12 +27,12 @@ def _retriable(code: int) -> int:
 class TopicsConfig(Section):
     """`quotas.topics`: thresholds on the bytes of record batches that enter topics."""
 
-    total: Annotated[int, Field(gt=0, le=_MAX_INT64)] = described(
+    total: Annotated[int, Field(gt=0, le=MAX_INT64)] = described(
         "Bytes that all topics together may append, over all brokers, or over one with `scope: broker`.",
         alias=TOTAL,
         unit="bytes per second",
     )
-    explicit: dict[TopicName, Annotated[int, Field(gt=0, le=_MAX_INT64)]] = described(
+    explicit: dict[TopicName, Annotated[int, Field(gt=0, le=MAX_INT64)]] = described(
         "Thresholds of single topics, by name. The other topics share the rest of the total evenly.",
         {},
         alias=EXPLICIT,

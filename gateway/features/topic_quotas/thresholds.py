@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gateway.alter_queue import AlterQueue, AlterTask
 from gateway.alterations import NONE, Alteration, Change, QuotaApiError
+from gateway.config.section import MAX_INT64
 from gateway.quotas.entity import TOPIC, ClientQuotaEntity, DynamicQuotas
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
 
@@ -17,7 +18,6 @@ TOTAL: Final = "total.bytes.in.per.sec.threshold"
 
 INVALID_CONFIG: Final = 40
 
-_MAX_INT64: Final = 2**63 - 1
 _DIGITS: Final = 19
 _SHOWN: Final = 100  # characters of a value, in an error
 
@@ -43,10 +43,10 @@ class Threshold(NamedTuple):
 def parse(value: str | None) -> float:
     """Read a threshold from a request. Raises QuotaApiError."""
     text = (value or "").strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and 0 < int(text) <= _MAX_INT64):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and 0 < int(text) <= MAX_INT64):
         raise QuotaApiError(
             INVALID_CONFIG,
-            f"Invalid value {str(value)[:_SHOWN]} for configuration {KEY}: write bytes per second, from 1 to {_MAX_INT64}.",
+            f"Invalid value {str(value)[:_SHOWN]} for configuration {KEY}: write bytes per second, from 1 to {MAX_INT64}.",
         )
     return float(text)
 

@@ -4,12 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gateway.config.section import Section, TopicName, described, invalid
+from gateway.config.endpoints import Port
+from gateway.config.section import MAX_INT64, Section, TopicName, described, invalid
 from gateway.features.volume_quotas.limits import Limit, LimitType
 
-_MAX_INT64 = 2**63 - 1
 _PERCENT = 100
-_MAX_PORT = 65_535
 
 _LEAST_CLIENT_TIMEOUT_MS = 30_000
 """request.timeout.ms of the Java client, the shortest among the clients' defaults: a delay must be shorter."""
@@ -21,7 +20,7 @@ class LimitConfig(Section):
     type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"] = described(
         "Measure of `level`: bytes in use, bytes to stay free, or percent of the capacity to stay free."
     )
-    level: Annotated[float, Field(ge=0, le=_MAX_INT64)] = described("Level of the limit.", unit="bytes or percent")
+    level: Annotated[float, Field(ge=0, le=MAX_INT64)] = described("Level of the limit.", unit="bytes or percent")
 
     @model_validator(mode="after")
     def _percent(self) -> "LimitConfig":
@@ -42,7 +41,7 @@ class AgentConfig(Section):
     paths: Annotated[tuple[str, ...], Field(strict=False)] = described(
         "The broker's `log.dirs`; the option `--path` overrides them.", ()
     )
-    admin_port: Annotated[int, Field(ge=1, le=_MAX_PORT)] = described("Port of the agent's metrics and probes.", 9645)
+    admin_port: Port = described("Port of the agent's metrics and probes.", 9645)
 
 
 class VolumesConfig(Section):
