@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from config_keys import ConfigKey, all_keys
 from markdown import anchor, below_title, code, table
 
-from gateway.config.keys import ConfigKey, all_keys, restart_keys
+from gateway.config.keys import restart_keys
 
 SMALLEST = """\
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}

@@ -7,9 +7,8 @@ from textwrap import wrap
 from typing import Any
 
 import yaml
+from config_keys import ConfigKey, all_keys
 from configuration import SMALLEST
-
-from gateway.config.keys import ConfigKey, all_keys
 
 HEAD = """\
 # A sample of Weir's config file with every key, written by .ci/reference from the config model.
