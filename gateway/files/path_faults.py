@@ -1,6 +1,7 @@
 """Paths at which no file or no folder can be, whoever runs Weir, and the remedies for errors of files."""
 
 import errno
+import os
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Final
@@ -67,6 +68,18 @@ def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:
         return "is a folder, where Weir needs a file", remedy
     # Each save replaces the file by rename, also a device such as /dev/null.
     return None if S_ISREG(mode) else ("is not a regular file, and Weir would replace it", remedy)
+
+
+def new_file_fault(path: Path, option: str) -> tuple[str, str] | None:
+    """The message and the remedy if the present user can make no file at this path. `option` gives another path."""
+    folder = path.parent
+    if path.is_dir():
+        return "is a folder", f"name a new file in it with {option}"
+    if not folder.is_dir():
+        return f"the folder {folder} does not exist", f"create it, or name another file with {option}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "can't be written: no permission to write to its folder", f"name a file in another folder with {option}"
+    return None
 
 
 def _file_above(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Atomic replacement of files."""
+"""Files that are whole or not there: atomic replacement, and new files."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,9 +55,29 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> N
         raise
 
 
+def create_file(path: Path, lines: Iterable[str], *, mode: int, durable: bool) -> None:
+    """Write a file that does not exist yet. Raises FileExistsError, or another OSError; then no part of the file stays.
+
+    `mode` has the permissions, before the umask. `durable` is as for `replace_file`.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        _fill(descriptor, path, lines, durable=durable)
+        if durable:
+            _sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+
+
 def _write(new: Path, lines: Iterable[str], *, durable: bool) -> None:
     new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
-    with _error_names(new), new.open("x", encoding="utf-8") as file:
+    _fill(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), new, lines, durable=durable)
+
+
+def _fill(descriptor: int, path: Path, lines: Iterable[str], *, durable: bool) -> None:
+    with _error_names(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.writelines(lines)
         if durable:
             file.flush()

@@ -1,6 +1,5 @@
 """`weir init`: asks a broker, and writes a first weir.yaml with comments."""
 
-import os
 import socket
 import sys
 from collections.abc import Collection, Iterable
@@ -14,6 +13,8 @@ from gateway.config.endpoints import AdvertisedHost, ServerAddress
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
+from gateway.files.path_faults import new_file_fault
+from gateway.files.whole_file import create_file
 from gateway.migration import MigrationError, UsageError
 from gateway.migration.access import Access, addresses, by_properties, reason_of
 from gateway.migration.broker_admin import BrokerAdmin, NotAllowedError
@@ -93,14 +94,10 @@ def _valid(text: str, out: Path) -> WeirConfig:
 
 def _check_new(out: Path) -> None:
     """Raises MigrationError if the file exists, or can't be made. Creates nothing."""
-    if out.is_dir():
-        raise MigrationError(f"{out}: is a folder — name the new file in it with --out")
+    if (fault := new_file_fault(out, "--out")) is not None:
+        raise MigrationError(f"{out}: {' — '.join(fault)}")
     if out.is_symlink() or out.exists():
         raise MigrationError(f"{out}: exists, and init overwrites no file — remove it, or name another file with --out")
-    if not out.parent.is_dir():
-        raise MigrationError(f"{out}: the folder {out.parent} does not exist — create it, or name another file with --out")
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise _unwritable(out, "no permission to write to its folder")
 
 
 def _host(text: str) -> str:
@@ -167,11 +164,8 @@ def _is_free(host: str, port: int) -> bool:
 
 def _write(path: Path, text: str, mode: int) -> None:
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-            file.write(text)
+        create_file(path, [text], mode=mode, durable=False)
     except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from None
-
-
-def _unwritable(path: Path, reason: str) -> MigrationError:
-    return MigrationError(f"{path}: can't be written: {reason} — name a file in another folder with --out")
+        raise MigrationError(
+            f"{path}: can't be written: {error.strerror or error} — name a file in another folder with --out"
+        ) from None

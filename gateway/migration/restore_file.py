@@ -1,7 +1,6 @@
 """The restore file of `weir quotas lift`: the brokers' quotas as they were before the lift."""
 
 import json
-import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gateway.files.path_faults import new_file_fault
+from gateway.files.whole_file import create_file
 from gateway.migration import MigrationError
 from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of
 
@@ -71,37 +72,22 @@ def check_new(path: Path) -> None:
 
 def check_folder(path: Path) -> None:
     """Raises MigrationError if no file of this name can be made. A file that exists may be that of an earlier lift."""
-    if path.is_dir():
-        raise MigrationError(f"{path}: is a folder — name a new file with --restore-file")
-    folder = path.parent
-    if not folder.is_dir():
-        raise MigrationError(f"{path}: the folder {folder} does not exist — create it, or change --restore-file")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise _unwritable(path, "no permission to write to its folder")
+    if (fault := new_file_fault(path, "--restore-file")) is not None:
+        raise MigrationError(f"{path}: {' — '.join(fault)}")
 
 
 def write(path: Path, content: RestoreFile) -> None:
     """Create the file, readable by its owner only; after the return, it survives a loss of power. Raises MigrationError."""
     text = json.dumps(content.model_dump(), indent=2, ensure_ascii=False) + "\n"
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        create_file(path, [text], mode=0o600, durable=True)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from None
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name has to be on the disk as well
-        finally:
-            os.close(folder)
-    except OSError as error:
-        path.unlink(missing_ok=True)  # a part of a file would be no help, and in the way of the next lift
-        raise _unwritable(path, error.strerror or str(error)) from None
+        raise MigrationError(
+            f"{path}: can't be written: {error.strerror or error}; nothing has been changed at the brokers — name another file"
+            " with --restore-file"
+        ) from None
 
 
 def read(path: Path) -> RestoreFile:
@@ -139,10 +125,4 @@ def _exists(path: Path) -> MigrationError:
     return MigrationError(
         f"{path}: exists, and may be the only copy of quotas that were lifted earlier — name another with --restore-file,"
         " and keep this one"
-    )
-
-
-def _unwritable(path: Path, reason: str) -> MigrationError:
-    return MigrationError(
-        f"{path}: can't be written: {reason}; nothing has been changed at the brokers — name another file with --restore-file"
     )

@@ -167,10 +167,10 @@ def test_a_server_that_is_no_broker_is_named(config: Path, monkeypatch: pytest.M
     [
         (["--out", "{folder}/weir.yaml"], "{folder}/weir.yaml: exists, and init overwrites no file — remove it"),
         (["--out", "{folder}/link"], "{folder}/link: exists, and init overwrites no file — remove it"),
-        (["--out", "{folder}"], "{folder}: is a folder — name the new file in it with --out"),
+        (["--out", "{folder}"], "{folder}: is a folder — name a new file in it with --out"),
         (["--out", "{folder}/none/weir.yaml"], "{folder}/none/weir.yaml: the folder {folder}/none does not exist — create it"),
-        (["--out", "."], ".: is a folder — name the new file in it with --out"),
-        (["--out", ""], ".: is a folder — name the new file in it with --out"),
+        (["--out", "."], ".: is a folder — name a new file in it with --out"),
+        (["--out", ""], ".: is a folder — name a new file in it with --out"),
     ],
 )
 @pytest.mark.parametrize("sasl", [False, True])
@@ -250,8 +250,11 @@ async def interrupt(_: BrokerAdmin) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("", "{file}: is a folder — name a new file with --restore-file"),
-        ("none/restore.json", "{file}: the folder {folder}/none does not exist — create it, or change --restore-file"),
+        ("", "{file}: is a folder — name a new file in it with --restore-file"),
+        (
+            "none/restore.json",
+            "{file}: the folder {folder}/none does not exist — create it, or name another file with --restore-file",
+        ),
     ],
 )
 def test_lift_checks_its_restore_file_before_it_connects(config: Path, file: str, message: str, capsys) -> None:

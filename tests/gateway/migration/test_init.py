@@ -9,6 +9,7 @@ from gateway.__main__ import main
 from gateway.config.load import load_config
 from gateway.migration import init_command
 from tests.gateway.migration.stub_cluster import ACCEPTED, StubCluster
+from tests.gateway.migration.test_restore_file import full_disk
 
 
 @pytest.fixture
@@ -42,4 +43,12 @@ def test_gateway_is_refused(cluster: StubCluster, capsys: pytest.CaptureFixture[
     cluster.known_key = ACCEPTED
     assert init(cluster) == 1
     assert capsys.readouterr().err.startswith("the address is that of a Weir gateway")
+    assert list(Path().iterdir()) == []
+
+
+def test_half_a_config_is_removed(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise the next `weir init` refuses to overwrite it."""
+    with full_disk(100):
+        assert init(cluster) == 1
+    assert "weir.yaml: can't be written: File too large — name a file in another folder" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
