@@ -9,12 +9,13 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wr
 from gateway.config.endpoints import address_or_default
 from gateway.config.request_rates import rates_key
 from gateway.config.section import MAX_INT64, Section, described, given, invalid
-from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
+from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
+from gateway.quotas.entity_row import entity_row
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
-from gateway.quotas.kinds.request_rates import BY_API, nested
+from gateway.quotas.kinds.request_rates import BY_API
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 
 _MAX_INT32 = 2**31 - 1
@@ -137,16 +138,9 @@ def _default_or_name(name: str | None) -> Name:
     return DEFAULT if name == DEFAULT.value else name
 
 
-def _entity_row(quota: EntityQuota) -> dict[str, object]:
-    names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
-    exempt: object = list(quota.exempt_from) or quota.exempt
-    when = quota.when.keys() if quota.when else {}
-    return names | ({"exempt": exempt} if exempt else {}) | nested(quota.limits) | shadow_row(quota.shadow) | when
-
-
 EntityRows = Annotated[
     tuple[
-        Annotated[EntityQuota, PlainValidator(entity_quota, json_schema_input_type=EntityRow), PlainSerializer(_entity_row)],
+        Annotated[EntityQuota, PlainValidator(entity_quota, json_schema_input_type=EntityRow), PlainSerializer(entity_row)],
         ...,
     ],
     Field(strict=False),

@@ -9,10 +9,11 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Typ
 from gateway.config.endpoints import as_network
 from gateway.config.request_rates import rates_key
 from gateway.config.section import GIVEN, MAX_INT64, Section, described, invalid
-from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
+from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.addresses import Network
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
+from gateway.quotas.entity_row import shadow_row
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import CLAIMS_OF_ONE_TOKEN, DEFAULT_MAX_LAG, Group, GroupRule
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind

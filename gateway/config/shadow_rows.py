@@ -8,7 +8,6 @@ from pydantic import create_model
 from gateway.config.section import Section, described, given, invalid
 from gateway.quotas.entity import GROUP, EntityQuota
 from gateway.quotas.kinds import KINDS, QuotaKind
-from gateway.quotas.kinds.request_rates import nested
 from gateway.quotas.schedule import When
 
 
@@ -36,11 +35,6 @@ def shadow_limits(section: Any) -> dict[str, float]:  # noqa: ANN401 - a model t
         limit = getattr(section, key)
         found |= limit if isinstance(limit, Mapping) else {} if limit is None else {key: limit}
     return found
-
-
-def shadow_row(shadow: Mapping[str, float]) -> dict[str, object]:
-    """The key as a row of the file has it; empty without shadow limits."""
-    return {"shadow": nested(shadow)} if shadow else {}
 
 
 def check_shadow(shadow: Mapping[str, float], types: Set[str], when: When | None, *, alone: bool) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 import yaml
 
@@ -19,9 +18,9 @@ from gateway.migration.broker_quotas import (
     sort_key,
 )
 from gateway.migration.broker_quotas import entity_text as broker_entity_text
-from gateway.quotas.entity import DEFAULT, RATES, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import RATES, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity_row import entity_row
 from gateway.quotas.kinds import BY_CONFIG_KEY
-from gateway.quotas.kinds.request_rates import nested
 
 
 class Sign(Enum):
@@ -147,16 +146,13 @@ def _compared(name: str, quota: MovedQuota, limit: float | None, brokers: int | 
 
 def _flow(row: EntityQuota) -> str:
     """The row in YAML's flow style, on one line."""
-    names = {kind: name.value if name is DEFAULT else name for kind, name in row.entity.parts().items()}
-    exempt: object = list(row.exempt_from) or row.exempt
-    values: dict[str, Any] = names | ({"exempt": exempt} if exempt else {}) | nested(row.limits)
-    values |= {"shadow": nested(row.shadow)} if row.shadow else {}
-    values |= {} if row.when is None else row.when.keys()
     # PyYAML writes line separators such as U+0085 so that they are read as spaces, unless it escapes everything beyond ASCII.
-    readable = all(str(name).isprintable() for name in names.values())
-    text: str = yaml.safe_dump(values, default_flow_style=True, sort_keys=False, allow_unicode=readable, width=2**31 - 1)
+    readable = all(name.isprintable() for name in row.entity.file_names().values())
+    text: str = yaml.safe_dump(
+        entity_row(row), default_flow_style=True, sort_keys=False, allow_unicode=readable, width=2**31 - 1
+    )
     return text.strip()
 
 
 def _broker_entity(entity: ClientQuotaEntity) -> tuple[tuple[str, str | None], ...]:
-    return entity_of({kind: None if name is DEFAULT else str(name) for kind, name in entity.parts().items()})
+    return entity_of(entity.kafka_names())

@@ -81,7 +81,7 @@ class ClientQuotaEntity:
     group: EntityName = None
 
     def __str__(self) -> str:
-        return ", ".join(f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in self.parts().items())
+        return ", ".join(f"{kind}={name}" for kind, name in self.file_names().items())
 
     def parts(self) -> dict[str, str | Default]:
         """The names by Kafka's entity types."""
@@ -89,6 +89,14 @@ class ClientQuotaEntity:
             ("user", self.user), ("client-id", self.client_id), ("ip", self.ip), (TOPIC, self.topic), (GROUP, self.group),
         )  # fmt: skip
         return {kind: name for kind, name in every if name is not None}
+
+    def file_names(self) -> dict[str, str]:
+        """The names by type as the config file has them, with `<default>` for the default."""
+        return {kind: name.value if isinstance(name, Default) else name for kind, name in self.parts().items()}
+
+    def kafka_names(self) -> dict[str, str | None]:
+        """The names by type as Kafka's quota API has them, with None for the default."""
+        return {kind: None if isinstance(name, Default) else name for kind, name in self.parts().items()}
 
     def shortened(self) -> "ClientQuotaEntity":
         """The entity with the names of buckets, see `short_name`."""

@@ -22,7 +22,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gateway.alterations import QuotaApiError
-from gateway.features.quota_api.rules import MAX_ENTITIES, checked_entity, parts_of
+from gateway.features.quota_api.rules import MAX_ENTITIES, checked_entity
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION: Final = 1
@@ -66,7 +66,7 @@ def entity_record(entity: ClientQuotaEntity, limits: dict[str, float], *, restor
 
     `restored`: the offset in the history of the gateway that knew these quotas before the topic was created again.
     """
-    key = json.dumps(parts_of(entity), sort_keys=True).encode()
+    key = json.dumps(entity.kafka_names(), sort_keys=True).encode()
     value = {"version": VERSION, "quotas": limits} | ({} if restored is None else {"restored": restored})
     return key, json.dumps(value, allow_nan=False).encode() if limits else None
 

@@ -171,7 +171,7 @@ def described(quotas: ListedQuotas, components: Sequence[Component], *, strict: 
     if names_one(components, strict=strict):
         entity = entity_of({kind: None if isinstance(name, Default) else name for kind, name in names.items()})
         if limits := quotas.limits(entity):
-            found.append(DescribedEntity(_ordered(parts_of(entity)), tuple(limits.items())))
+            found.append(DescribedEntity(_ordered(entity.kafka_names()), tuple(limits.items())))
         return found
     for number, each in enumerate(quotas.entities(), 1):
         if number % _STEP_ENTITIES == 0:
@@ -182,7 +182,7 @@ def described(quotas: ListedQuotas, components: Sequence[Component], *, strict: 
         if strict and len(parts) != len(components):
             continue
         if all(parts.get(kind) == name for kind, name in names.items()) and types <= parts.keys():
-            found.append(DescribedEntity(_ordered(parts_of(each)), tuple(quotas.limits(each).items())))
+            found.append(DescribedEntity(_ordered(each.kafka_names()), tuple(quotas.limits(each).items())))
     return found
 
 
@@ -219,11 +219,6 @@ def checked_entity(parts: Parts) -> ClientQuotaEntity:
     if not (parts.keys() == {TOPIC} and parts[TOPIC]):
         _check_entity(parts, lambda _: True)
     return entity_of(parts)
-
-
-def parts_of(entity: ClientQuotaEntity) -> dict[str, str | None]:
-    """The names of an entity by type, None for the default."""
-    return {kind: None if isinstance(name, Default) else name for kind, name in entity.parts().items()}
 
 
 def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:

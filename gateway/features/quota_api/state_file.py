@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.alterations import Parts, entity_of
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import POSITION, TOPICS, beside
-from gateway.features.quota_api.rules import parts_of, without_topics
+from gateway.features.quota_api.rules import without_topics
 from gateway.files.file_lock import FileLock
 from gateway.files.path_faults import write_remedy
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
@@ -203,12 +203,12 @@ class StateFile:
 
 
 def _text(quotas: DynamicQuotas) -> list[str]:
-    rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
+    rows = [{"entity": entity.kafka_names(), "quotas": dict(limits)} for entity, limits in quotas.items()]
     return [json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)]
 
 
 def _digest(quotas: DynamicQuotas) -> str:
-    rows = sorted(json.dumps([parts_of(entity), dict(limits)], sort_keys=True) for entity, limits in quotas.items())
+    rows = sorted(json.dumps([entity.kafka_names(), dict(limits)], sort_keys=True) for entity, limits in quotas.items())
     return blake2b("\n".join(rows).encode(), digest_size=16).hexdigest()
 
 
