@@ -1,6 +1,7 @@
 """`weir explain`: the quotas of one client, as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import aiohttp
 from rich.console import Console
@@ -11,9 +12,11 @@ from gateway.admin.admin_client import Answer, ask
 from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
 from gateway.admin.table import formatter
-from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import wait_text
 from gateway.terminal_text import printable
+
+_NUMBERS: Final = frozenset({"limit", "value", "use now", "used", "time left"})
+"""Columns on the right."""
 
 
 async def ask_explanation(admin: str, client: ClientNames) -> Answer:
@@ -68,34 +71,35 @@ def _share(share: Answer) -> str:
 
 def _quotas(answer: Answer) -> Table:
     running = answer["running"]
-    table = Table(header_style="bold")
-    for name in (
-        "quota",
-        "limit",
-        "of entity",
-        "shared by",
-        "set in",
-        *(("use now", "used", "time left", "since") if running else ()),
-    ):
-        table.add_column(
-            name, overflow="fold", justify="right" if name in ("limit", "use now", "used", "time left") else "left"
-        )
+    use_columns = ("use now", "used", "time left", "since") if running else ()
+    table = _table(None, "quota", "limit", "of entity", "shared by", "set in", *use_columns)
     for quota in answer["quotas"]:
-        kind = KINDS[quota["kind"]]
-        limit = "exempt" if quota["exempt"] else "no limit" if quota["limit"] is None else kind.text(quota["limit"])
+        rate = formatter(quota["kind"])
+        limit = "exempt" if quota["exempt"] else "no limit" if quota["limit"] is None else rate(quota["limit"])
         cells = [quota["key"], limit, quota["entity"] or "-", _sharers(quota), quota["set_in"] or "-"]
         style = ""
         if running:
             use = quota["use"]
             style = "bold red" if use is not None and use["throttle_left"] > 0.0 else ""
             cells += ["-"] * 4 if use is None else [
-                kind.text(use["rate"]),
+                rate(use["rate"]),
                 "-" if quota["limit"] is None else f"{use['used_ratio']:.0%}",
                 wait_text(use["throttle_left"]) if use["throttle_left"] > 0.0 else "-",
                 use["throttled_since"] or "-",
             ]  # fmt: skip
-        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
+        _add_row(table, cells, style)
     return table
+
+
+def _table(title: str | None, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
+    return table
+
+
+def _add_row(table: Table, cells: Sequence[str], style: str = "") -> None:
+    table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
 
 
 def _sharers(quota: Answer) -> str:
@@ -118,40 +122,35 @@ def _clients(bucket: Answer) -> str:
 
 
 def _overruled(values: list[tuple[Answer, Answer]]) -> Table:
-    table = Table(title="Overruled values", title_justify="left", header_style="bold")
-    for name in ("quota", "value", "of entity", "set in", "reason"):
-        table.add_column(name, overflow="fold", justify="right" if name == "value" else "left")
+    table = _table("Overruled values", "quota", "value", "of entity", "set in", "reason")
     for quota, each in values:
-        value = "exempt" if each["limit"] is None else KINDS[quota["kind"]].text(each["limit"])
-        cells = (quota["key"], value, each["entity"], each["set_in"], each["reason"])
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        value = "exempt" if each["limit"] is None else formatter(quota["kind"])(each["limit"])
+        _add_row(table, (quota["key"], value, each["entity"], each["set_in"], each["reason"]))
     return table
 
 
 def _shadows(answer: Answer) -> Table:
     running = answer["running"]
-    table = Table(title="Shadow limits: measured, never enforced", title_justify="left", header_style="bold")
-    for name in ("quota", "limit", "of entity", "shared by", "set in", *(("used", "would have throttled") if running else ())):
-        table.add_column(name, overflow="fold", justify="right" if name in ("limit", "used") else "left")
+    use_columns = ("used", "would have throttled") if running else ()
+    title = "Shadow limits: measured, never enforced"
+    table = _table(title, "quota", "limit", "of entity", "shared by", "set in", *use_columns)
     for quota in answer["shadows"]:
         use = quota["use"]
-        cells = [quota["key"], KINDS[quota["kind"]].text(quota["limit"]), quota["entity"], _sharers(quota), quota["set_in"]]
+        limit = formatter(quota["kind"])(quota["limit"])
+        cells = [quota["key"], limit, quota["entity"], _sharers(quota), quota["set_in"]]
         if running:
             cells += ["-", "-"] if use is None else [
                 f"{use['used_ratio']:.0%}",
                 f"{use['throttled_total']:,} requests, {use['throttle_seconds_total']:,.1f} s in sum",
             ]  # fmt: skip
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        _add_row(table, cells)
     return table
 
 
 def _connections(answer: Answer) -> Table:
-    table = Table(title="Limits on connections", title_justify="left", header_style="bold")
-    for name in ("scope", "limit", "key", "set in"):
-        table.add_column(name, overflow="fold", justify="right" if name == "limit" else "left")
+    table = _table("Limits on connections", "scope", "limit", "key", "set in")
     for each in answer["connections"]:
-        cells = (each["scope"], f"{each['limit']:,} {each['unit']}", each["key"], each["set_in"])
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        _add_row(table, (each["scope"], f"{each['limit']:,} {each['unit']}", each["key"], each["set_in"]))
     return table
 
 

@@ -414,3 +414,11 @@ def test_table_names_the_group_and_its_members(with_groups: Path, capsys: pytest
     assert "user alice, client-id job-7, claim a=b" in text
     assert "Member of group jobs (weir.yaml:9) by the rule client-id=job-*" in text
     assert "all members of group jobs" in text
+
+
+def test_text_shows_kinds_of_later_versions() -> None:
+    answer = explain_client(ClientNames("alice", "etl"), Places(parse_config(CONFIG, source="weir.yaml"), "weir.yaml"), {})
+    quotas = [{**quota, "kind": "of_later"} for quota in answer["quotas"]]
+    console = Console(width=200, file=StringIO(), record=True)
+    print_explanation({**answer, "quotas": quotas}, console)
+    assert "524,288.0/s" in console.export_text()
