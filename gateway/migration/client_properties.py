@@ -12,19 +12,11 @@ from gateway.config.problems import nearest
 from gateway.migration import MigrationError
 from gateway.proxy.tls.contexts import ClientTls
 
-KEYS: Final = {
-    "security.protocol": "PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL",
-    "sasl.mechanism": "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-    "sasl.jaas.config": "the login module with username and password",
-    "ssl.truststore.type": "PEM",
-    "ssl.truststore.location": "a PEM file with the brokers' authorities; without it, the system's",
-    "ssl.keystore.type": "PEM",
-    "ssl.keystore.location": "a PEM file with a private key and its certificates, for brokers that ask for a certificate",
-    "ssl.endpoint.identification.algorithm": "https (the default), or empty to accept any host name",
-    "client.id": "the client-id in the brokers' logs (default: weir)",
-    "request.timeout.ms": "the time that a broker has for an answer (default: 10000)",
-}
-"""The keys that Weir understands, with their values for `--help` and messages."""
+KEYS: Final = (
+    "security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.type", "ssl.truststore.location",
+    "ssl.keystore.type", "ssl.keystore.location", "ssl.endpoint.identification.algorithm", "client.id", "request.timeout.ms",
+)  # fmt: skip
+"""The keys that Weir understands. `command_line` explains them without the imports of this module."""
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MODULES: Final = {
