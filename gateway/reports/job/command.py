@@ -4,7 +4,6 @@ The module imports PySpark only when a report runs.
 """
 
 import argparse
-import datetime as dt
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from gateway.reports.job.messages import Messages
-from gateway.reports.job.period import Period, first_hour, last_hour
+from gateway.reports.job.period import Hour, Period, parsed
 
 if TYPE_CHECKING:
     from gateway.reports.what_if.targets import WhatIfQuotas
@@ -58,9 +57,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", metavar="PATH", help="the ledger's path: the folder with the date=.../hour=.../ folders")
     parser.add_argument("--out", metavar="DIR", help="the folder for the reports and the aggregates; created if it is missing")
     parser.add_argument(
-        "--from", dest="first", type=_first, metavar="TIME", help="the first day or hour: 2026-11-20 or 2026-11-20T15, UTC"
+        "--from",
+        dest="first",
+        type=partial(_hour, 0),
+        metavar="TIME",
+        help="the first day or hour: 2026-11-20 or 2026-11-20T15, UTC",
     )
-    parser.add_argument("--to", dest="last", type=_last, metavar="TIME", help="the last day or hour, included")
+    parser.add_argument("--to", dest="last", type=partial(_hour, 23), metavar="TIME", help="the last day or hour, included")
     parser.add_argument(
         "--what-if",
         type=Path,
@@ -298,24 +301,14 @@ def main() -> int:
     return run(parser.parse_args(sys.argv[1:]))
 
 
-def _first(text: str) -> tuple[dt.date, int]:
+def _hour(of_whole_day: int, text: str) -> Hour:
     try:
-        return first_hour(text)
+        return parsed(text, of_whole_day)
     except ValueError:
-        raise argparse.ArgumentTypeError(_no_time(text)) from None
-
-
-def _last(text: str) -> tuple[dt.date, int]:
-    try:
-        return last_hour(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(_no_time(text)) from None
-
-
-def _no_time(text: str) -> str:
-    return (
-        f"{text!r} is not a day or an hour of the calendar: write it as 2026-11-21 or 2026-11-21T15 (UTC, hours from 00 to 23)"
-    )
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a day or an hour of the calendar: write it as 2026-11-21 or 2026-11-21T15 (UTC, hours from 00 to"
+            " 23)"
+        ) from None
 
 
 def _servers(text: str) -> str:

@@ -18,17 +18,8 @@ class Period:
         return (self.first is None or self.first <= hour) and (self.last is None or hour <= self.last)
 
 
-def first_hour(text: str) -> Hour:
-    """The first hour of a day (`2026-11-21`), or an hour (`2026-11-21T15`). Raises `ValueError`."""
-    return _hour(text, 0)
-
-
-def last_hour(text: str) -> Hour:
-    """The last hour of a day (`2026-11-21`), or an hour (`2026-11-21T15`). Raises `ValueError`."""
-    return _hour(text, 23)
-
-
-def _hour(text: str, of_whole_day: int) -> Hour:
+def parsed(text: str, of_whole_day: int) -> Hour:
+    """An hour (`2026-11-21T15`), or the hour `of_whole_day` of a day (`2026-11-21`). Raises `ValueError`."""
     date, separator, hour = text.partition("T")
     day = dt.date.fromisoformat(date)
     if not separator:

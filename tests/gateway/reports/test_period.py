@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from gateway.reports.job.ledger import LedgerFile, hour_of
-from gateway.reports.job.period import Hour, Period, first_hour, last_hour, shown
+from gateway.reports.job.period import Hour, Period, parsed, shown
 from gateway.reports.job.state import DoneHour, batches, pending
 
 DAY = dt.date(2026, 11, 21)
@@ -21,8 +21,7 @@ DAY = dt.date(2026, 11, 21)
     ],
 )
 def test_times_are_parsed(text: str, first: Hour, last: Hour) -> None:
-    assert first_hour(text) == first
-    assert last_hour(text) == last
+    assert (parsed(text, 0), parsed(text, 23)) == (first, last)
 
 
 @pytest.mark.parametrize(
