@@ -27,6 +27,10 @@ AT_BROKER: Final = " at broker "
 """Between the entity and the broker in `quota`. So a report compares the use at a broker with the limit of that broker."""
 
 
+VOLUME: Final = "volume"
+"""The kind of a throttle by the volume quota, in bytes."""
+
+
 class InvalidEventError(ValueError):
     """A line that is no event of this version; says why."""
 

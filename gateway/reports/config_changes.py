@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gateway.events import AT_BROKER
-from gateway.reports.job.columns import count, moment
+from gateway.reports.job.columns import count, minute_since_1970, moment
 from gateway.reports.job.hours import ENTITY_MINUTES
 from gateway.reports.job.period import Hour
 from gateway.reports.job.phrases import counted, duration
@@ -97,8 +97,7 @@ def _hours_around(changes: DataFrame) -> Sequence[Hour]:
 
 def _in_windows(minutes: DataFrame, changes: DataFrame, applied: Column) -> DataFrame:
     """The measures of the minutes within the window of each change to which a minute is `applied`."""
-    at_minute = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
-    before, after = at_minute - F.col("at"), at_minute - F.col("last")
+    before, after = minute_since_1970() - F.col("at"), minute_since_1970() - F.col("last")
     distance = F.when(before.between(-WINDOW_MINUTES, -1), before).when(after.between(1, WINDOW_MINUTES), after)
     return (
         minutes.join(F.broadcast(changes), applied)

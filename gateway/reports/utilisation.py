@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import ratio
+from gateway.reports.job.hours import NEARLY_FULL
 from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import bars, kind_label, named
 from gateway.reports.report import ENTITY, Finding, Plot, Report, ReportRow, Tables
 
 _OFTEN: Final = 0.1
 """A fraction of the active minutes. An entity with more throttled minutes is worth a look."""
-_NEARLY_FULL: Final = 0.8
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -43,7 +43,7 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
 def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
     often = [row for row in rows if row["throttled_fraction"] > _OFTEN]
     rest = [row for row in rows if row["throttled_fraction"] <= _OFTEN]
-    close = [row for row in rest if (row["mean_utilisation"] or 0.0) > _NEARLY_FULL]
+    close = [row for row in rest if (row["mean_utilisation"] or 0.0) > NEARLY_FULL]
     found = []
     if often:
         most = max(often, key=lambda row: row["throttled_minutes"])
@@ -58,7 +58,7 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
         most = max(close, key=lambda row: row["mean_utilisation"])
         found.append(
             Finding(
-                f"{counted(len(close), 'other entity', 'other entities')} used more than {_NEARLY_FULL * 100:g} % of the quota"
+                f"{counted(len(close), 'other entity', 'other entities')} used more than {NEARLY_FULL * 100:g} % of the quota"
                 f" on average, {named(most)} {percent(most['mean_utilisation'])}.",
                 "Raise these limits before growth leads to throttling, or agree with the owners on the present use.",
             )

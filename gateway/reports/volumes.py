@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from gateway.reports.job.columns import moment, ratio
+from gateway.reports.job.columns import minute_since_1970, moment, ratio
 from gateway.reports.job.hours import gateway_bit
 from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import lines
@@ -22,7 +22,7 @@ def _build(tables: Tables) -> DataFrame:
         .withColumn("next_ms", F.lead("time_ms").over(of_gateway))
         .withColumn("goes_on", F.lead("previous").over(of_gateway) == F.col("state"))
     )
-    end = F.unix_date("date").cast("long") * 86_400_000 + F.col("hour") * 3_600_000 + (F.col("minute") + 1) * 60_000
+    end = (minute_since_1970() + 1) * 60_000
     minutes = tables.minutes.groupBy(end.alias("end_ms")).agg(F.bit_or("gateways").alias("gateways"))
     bit = gateway_bit()
     between = (F.col("end_ms") > F.col("time_ms")) & (F.col("end_ms") < F.coalesce("next_ms", F.lit(_NEVER_MS)) + 60_000)

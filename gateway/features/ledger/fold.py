@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gateway.events import ThrottleEvent
+from gateway.events import VOLUME, ThrottleEvent
 from gateway.features.ledger.minute_sampler import quota_of
 from gateway.proxy.wire import NO_API, Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
@@ -12,9 +12,6 @@ from gateway.quotas.meter import throttle_time_ms
 from gateway.quotas.shadows import ShadowBucket
 from gateway.throttle_slots import throttle_slot
 from protocol.api_keys import APIS, ApiKey
-
-VOLUME = "volume"
-"""The kind of a delay by the volume quota."""
 
 MAX_FOLDS = 10_000
 """The maximum number of events in an interval. Further decisions are counted as dropped."""

@@ -17,7 +17,7 @@ from gateway.cluster.brokers import Address
 from gateway.cluster.client import BadRecordError, ClusterError
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
 from gateway.cluster.topic_log import TopicLog, TopicSpec
-from gateway.events import VolumeStateChanged
+from gateway.events import VOLUME, VolumeStateChanged
 from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.metrics import METRICS
@@ -369,7 +369,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         if report is None:
             return ()
         totals = report.gate.totals
-        return (ThrottleTotals("volume", tuple(totals.buckets), totals.seconds),)
+        return (ThrottleTotals(VOLUME, tuple(totals.buckets), totals.seconds),)
 
     def as_json(self) -> dict[str, Any] | None:
         report = self.report()

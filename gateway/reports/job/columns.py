@@ -17,6 +17,16 @@ def moment(milliseconds: str) -> Column:
     return F.timestamp_millis(F.col(milliseconds))
 
 
+def minute_since_1970() -> Column:
+    """Of a row with `date`, `hour` and `minute`."""
+    return hour_since_1970() * 60 + F.col("minute")
+
+
+def hour_since_1970() -> Column:
+    """Of a row with `date` and `hour`."""
+    return F.unix_date("date").cast("long") * 24 + F.col("hour")
+
+
 def ratio(part: Column | str, whole: Column | str) -> Column:
     """part / whole, rounded to four places; null if `whole` is 0 or null."""
     part, whole = (F.col(one) if isinstance(one, str) else one for one in (part, whole))

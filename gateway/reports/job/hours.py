@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gateway.quotas.kinds import BYTES, UNITS
-from gateway.reports.job.columns import quantiles, slot_of
+from gateway.reports.job.columns import minute_since_1970, quantiles, slot_of
 from gateway.reports.job.schema import EVENT_SCHEMA
 from gateway.reports.report import ENTITY
 
@@ -113,8 +113,7 @@ def _entities(hours: HourEvents) -> DataFrame:
 def _in_order() -> Column:
     """Orders the longest throttles of an hour's minutes by length and time. Of lengths above 35 minutes, the last one wins."""
     length, of_minute = F.shiftright("worst", 16), F.col("worst") % 65_536
-    minute = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
-    return F.least(length, F.lit(_LONGEST_MS)) * 2**42 + minute * 60_000 + of_minute
+    return F.least(length, F.lit(_LONGEST_MS)) * 2**42 + minute_since_1970() * 60_000 + of_minute
 
 
 _LONGEST_MS = 2**21 - 1

@@ -10,8 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from gateway.quotas.kinds import BYTES, UNITS
-from gateway.reports.job.hours import FIVE_MINUTES, HOUR
+from gateway.reports.job.hours import BYTE_KINDS, FIVE_MINUTES, HOUR
 
 OWNER: Final = ("owner_type", "owner", "kind")
 UNOWNED: Final = "unowned"
@@ -23,7 +22,6 @@ _ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's user of a connection without authentication."""
 _OTHER: Final = "<other>"
 """The user of the bucket that all clients beyond `quotas.max_entities` share."""
-_BYTE_KINDS: Final = [kind.name for kind in UNITS[BYTES]]
 _INTERVALS: Final = [f"of_{place}" for place in range(60 // FIVE_MINUTES)]
 _NO_USE: Final = float("-inf")
 """Stands for an interval without use: Spark sorts numbers far faster than numbers and nulls."""
@@ -130,5 +128,5 @@ def owners_of(names: DataFrame) -> DataFrame:
     is_client = ~F.col("user").eqNullSafe(F.lit(_OTHER)) & (F.col("client_id") != "")
     owner_type = F.when(is_group, GROUP).when(is_user, "user").when(is_client, "client-id").otherwise(UNOWNED)
     owner = F.when(is_group, F.col(GROUP)).when(is_user, F.col("user")).when(is_client, F.col("client_id")).otherwise("")
-    of_bytes = names.where(F.col("kind").isin(_BYTE_KINDS))
+    of_bytes = names.where(F.col("kind").isin(BYTE_KINDS))
     return of_bytes.withColumns({"owner_type": owner_type, "owner": owner})

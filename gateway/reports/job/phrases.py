@@ -1,11 +1,7 @@
 """Numbers in words for the page, its findings and the demo: durations, percentages, and amounts in the unit of a quota kind."""
 
-from typing import Final
-
+from gateway.events import VOLUME
 from gateway.quotas.kinds import BYTES, KINDS, Unit
-
-_VOLUME: Final = "volume"
-"""The kind of a throttle by the volume quota, in bytes."""
 
 
 def duration(seconds: float) -> str:
@@ -51,7 +47,7 @@ def rate(value: float, kind: str | None, unit: Unit | None = None) -> str:
 
 
 def _unit_of(kind: str | None) -> Unit | None:
-    if kind == _VOLUME:
+    if kind == VOLUME:
         return BYTES
     return KINDS[kind].unit if kind in KINDS else None
 

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from gateway.events import VOLUME
 from gateway.reports.job.group_hours import GROUP_COLUMNS, group_hours
 from gateway.reports.job.hours import (
     BUCKET,
@@ -42,7 +43,7 @@ _OTHERS = {
 def _neighbours(hours: HourEvents) -> DataFrame:
     """Clients that others slowed, paired with the top users (`by_client`) of the same minutes.
 
-    A client is slowed if its broker latency rises, or if a full disk holds its records (`_VOLUME`). A throttle by the client's
+    A client is slowed if its broker latency rises, or if a full disk holds its records (`VOLUME`). A throttle by the client's
     own quota does not count. A client's use is the bytes produced and fetched in a minute. Each minute has `TOP_USERS` top
     users; of clients with equal use, the smaller `client` comes first. A pair needs a neighbour with more use than the client.
     """
@@ -99,17 +100,13 @@ def _neighbours(hours: HourEvents) -> DataFrame:
     )
 
 
-_VOLUME = "volume"
-"""The kind of a throttle by the volume quota, see `events.ThrottleEvent`."""
-
-
 def _may_be_slow() -> Column:
     """The mean of an hour is not below 0, so a lower latency is never slow."""
     return (F.col("latency_ms") >= F.col("requests") * SLOWED_BY_MS) & (F.col("requests") > 0)
 
 
 def _is_held() -> Column:
-    return (F.col("kind") == _VOLUME) & (F.col("throttled") > 0)
+    return (F.col("kind") == VOLUME) & (F.col("throttled") > 0)
 
 
 def _is_slow(latency: Column) -> Column:

@@ -16,7 +16,7 @@ from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.rare_hours import counts, rare, rare_schemas
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
-from gateway.reports.job.threads import at_once, in_threads
+from gateway.reports.job.threads import in_threads, side_by_side
 
 _BATCHES_AT_ONCE: Final = 2
 """The number of batches in memory."""
@@ -60,7 +60,7 @@ def refresh(
     their end raise nothing.
     """
     ledger, state = LedgerFolder(spark, events), State(spark, out)
-    files, _ = at_once(partial(_files, ledger, events, period), state.load)
+    files, _ = side_by_side(partial(_files, ledger, events, period), state.load)
     done = dict(state.done(period))
     new = pending(files, done)
     if not files and not done:
@@ -143,7 +143,7 @@ class _Minutes:
         rows = entity_minutes(ledger.lines(sorted(files)))
         hours = HourEvents(state.expected(batch, ENTITY_MINUTES, rows.schema))
         # The driver plans the next tables while the cores read the lines.
-        _, tables, found = at_once(
+        _, tables, found = side_by_side(
             partial(state.write, batch, ENTITY_MINUTES, rows), partial(hourly, hours), partial(counts, hours)
         )
         state.refresh(hours.stored)

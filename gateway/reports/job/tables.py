@@ -7,6 +7,7 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from gateway.reports.job.columns import hour_since_1970
 from gateway.reports.job.hours import ENTITY_MINUTES, MAXIMA, SUMS, HourEvents, rates
 from gateway.reports.job.owners import GROUP, NO_GROUP, months_of, owner_days, owners_of, summed_months
 from gateway.reports.job.period import Hour
@@ -188,6 +189,6 @@ def _latest() -> Column:
 
     Spark hashes a maximum of numbers. It would sort for a maximum of structs.
     """
-    hour = F.unix_date("date").cast("long") * 24 + F.col("hour")
+    hour = hour_since_1970()
     of_hour = F.coalesce(F.col("last_ms") - hour * 3_600_000, F.lit(0))
     return (hour * 64 + F.col("active_minutes")) * 4_000_000 + F.least(of_hour, F.lit(3_999_999))

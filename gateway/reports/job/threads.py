@@ -20,6 +20,9 @@ def in_threads(make: Callable[[_Item], _Made], items: Sequence[_Item], number: i
     return [future.result() for future in futures]
 
 
-def at_once(*works: Callable[[], Any]) -> Sequence[Any]:
-    """The results of some functions, each called in a thread of its own. Raises the exception of the first that has one."""
-    return in_threads(lambda work: work(), works, len(works))
+def side_by_side(*works: Callable[[], Any], threads: int | None = None) -> Sequence[Any]:
+    """The results of some functions, begun in their order. Raises the exception of the first that has one.
+
+    `threads`: the number of threads. None: one for each function.
+    """
+    return in_threads(lambda work: work(), works, threads or len(works))

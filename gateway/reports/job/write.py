@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from gateway.reports.job.folders import folder
 from gateway.reports.job.hadoop import literal
 from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells, csv_line
-from gateway.reports.job.threads import in_threads
+from gateway.reports.job.threads import side_by_side
 from gateway.reports.report import Report, Tables
 
 FOR_PAGE = 20_000
@@ -67,7 +67,7 @@ def write_reports(
     # Those that take long begin first: the ones with many rows, and the last ones of the page.
     ordered = sorted(reports, key=lambda report: (report.many_rows, report.order), reverse=True)
     works: list[Callable[[], None]] = [*(partial(make, report) for report in ordered), beside]
-    in_threads(lambda work: work(), works, _AT_ONCE)
+    side_by_side(*works, threads=_AT_ONCE)
     return [made[report.name] for report in reports]
 
 

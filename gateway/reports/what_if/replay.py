@@ -11,6 +11,7 @@ client sends them later, so a debt lasts into the following minutes.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from gateway.reports.job.columns import minute_since_1970
 from gateway.reports.job.hours import MINUTE_SECONDS, demand_seconds
 from gateway.reports.what_if.targets import SHORTEST_DELAY
 
@@ -21,14 +22,13 @@ def minutes_of_targets(entity_minutes: DataFrame, targets: DataFrame) -> DataFra
     `used` is measured. `wanted` is more in minutes with throttles (`estimated`): the use of a throttled client does not show
     its demand. `seconds` are active ones; clients with a common target are active independently of each other.
     """
-    at = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
     held = (F.col("throttled") > 0) & (F.col("amount") > 0)
     wanted = F.when(held, F.col("amount") * F.col("seconds") / demand_seconds()).otherwise(F.col("amount"))
     idle = F.product(1 - F.col("seconds") / MINUTE_SECONDS)
     return (
         entity_minutes.where(F.col("minute").isNotNull() & F.col("amount").isNotNull())
         .join(F.broadcast(targets), "entity")
-        .groupBy("target", at.alias("at"))
+        .groupBy("target", minute_since_1970().alias("at"))
         .agg(
             F.sum("amount").alias("used"),
             F.sum(wanted).alias("wanted"),

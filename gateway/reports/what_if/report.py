@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gateway.reports.job.columns import ratio
+from gateway.reports.job.columns import minute_since_1970, ratio
 from gateway.reports.job.hours import ENTITY_MINUTES
 from gateway.reports.job.phrases import counted
 from gateway.reports.job.plots import bars, kind_label, named
@@ -92,8 +92,7 @@ def _targets(spark: SparkSession, quotas: WhatIfQuotas, tables: Tables) -> DataF
 
 
 def _last_minute(tables: Tables) -> int:
-    at = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
-    last = tables.minutes.agg(F.max(at).alias("at")).first()
+    last = tables.minutes.agg(F.max(minute_since_1970()).alias("at")).first()
     return 0 if last is None or last["at"] is None else int(last["at"])
 
 

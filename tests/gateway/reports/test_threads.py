@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from gateway.reports.job.threads import at_once, in_threads
+from gateway.reports.job.threads import in_threads, side_by_side
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -33,4 +33,4 @@ def test_exception_of_the_first_work_is_raised() -> None:
         raise error
 
     with pytest.raises(LookupError):
-        at_once(lambda: fail(LookupError()), lambda: fail(ValueError()))
+        side_by_side(lambda: fail(LookupError()), lambda: fail(ValueError()))
