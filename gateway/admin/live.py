@@ -13,6 +13,7 @@ from gateway.admin.json_text import json_parts
 from gateway.admin.rows import CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
+from gateway.config.endpoints import ServerAddress
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import ROW_KINDS
@@ -149,7 +150,7 @@ class GatewaySnapshots:
             "units": units(),
             "kinds": kinds(),
             "now": self._history[-1] if self._history else None,
-            "brokers": [{"id": broker, "address": f"{host}:{port}"} for broker, (host, port) in sorted(view.brokers().items())],
+            "brokers": [{"id": broker, "address": str(ServerAddress(*at))} for broker, at in sorted(view.brokers().items())],
             "volumes": view.report_on("volumes"),
             "config": {
                 "version": effective.version,

@@ -14,7 +14,7 @@ from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.client import ClusterError, Connections, CredentialsError
 from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
-from gateway.config.endpoints import Server
+from gateway.config.endpoints import Server, ServerAddress
 from gateway.config.model import WeirConfig
 from gateway.migration import MigrationError, UsageError
 from gateway.migration.client_properties import ClientProperties, read_properties
@@ -50,7 +50,7 @@ class Access:
             return MigrationError(str(error))
         problems: list[str] = []
         for address in self.bootstrap:
-            where = f"{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
+            where = ServerAddress(*address)
             try:
                 mechanisms = await sasl_mechanisms(address, self.tls)
             except OSError as problem:

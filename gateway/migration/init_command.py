@@ -126,7 +126,7 @@ async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
         except (OSError, ProtocolError) as error:
             problem = reason_of(error) if isinstance(error, OSError) else str(error)
             unreachable.append(
-                f"broker {node_id} can't be reached at its advertised address {address[0]}:{address[1]}: {problem}. Weir"
+                f"broker {node_id} can't be reached at its advertised address {ServerAddress(*address)}: {problem}. Weir"
                 " connects clients to it there — open the way from this host"
             )
     return FoundCluster(cluster.cluster_id, cluster.brokers, mechanisms, quotas), unreachable

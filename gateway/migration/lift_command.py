@@ -11,6 +11,7 @@ import aiohttp
 
 from gateway import clock
 from gateway.admin.admin_client import AdminUnreachableError, ask
+from gateway.config.endpoints import ServerAddress
 from gateway.config.entities import entity_quota
 from gateway.config.model import WeirConfig
 from gateway.features.quota_api.state_file import StateFile
@@ -158,7 +159,7 @@ async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
             raise MigrationError("the brokers' quotas have changed since they were listed above — run the command again")
         content = restore_file.restore_file(
             plan.cluster.cluster_id,
-            [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in access.bootstrap],
+            [str(ServerAddress(*address)) for address in access.bootstrap],
             plan.lifted,
             plan.kept,
             clock.wall(),

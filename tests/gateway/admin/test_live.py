@@ -131,6 +131,11 @@ async def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> Non
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
 
 
+async def test_ipv6_address_of_a_broker_has_brackets(view: AdminView) -> None:
+    picture = await GatewaySnapshots(replace(view, brokers=lambda: {1: ("2001:db8::1", 9092)})).snapshot()
+    assert picture["brokers"] == [{"id": 1, "address": "[2001:db8::1]:9092"}]
+
+
 async def test_picture_counts_members_and_not_their_group_in_sums(view: AdminView) -> None:
     jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((jobs.quota,), groups=(jobs,)), NOW)
