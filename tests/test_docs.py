@@ -10,6 +10,7 @@ import yaml
 
 from gateway.admin.metrics.registry import METRICS
 from gateway.config.load import parse_config
+from gateway.config.unreached_rows import unreached_warnings
 from gateway.workers.families import WORKER_METRICS
 from tests.helm.queries import rules
 
@@ -94,10 +95,11 @@ def test_page_links_to_existing_files(page: Path) -> None:
 
 
 @pytest.mark.parametrize("content", examples())
-def test_example_is_a_valid_config(content: dict[str, Any]) -> None:
+def test_example_is_a_valid_config_whose_limits_apply(content: dict[str, Any]) -> None:
     content = {"listeners": [{"name": "clients", "bootstrap_port": 29092}], **content}
     content["upstream"] = {"bootstrap_servers": ["127.0.0.1:9092"], **content.get("upstream", {})}
-    parse_config(yaml.safe_dump(content), source="an example")
+    config = parse_config(yaml.safe_dump(content), source="an example")
+    assert list(unreached_warnings(config.quotas.entities)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

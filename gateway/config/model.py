@@ -33,6 +33,7 @@ from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslC
 from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
 from gateway.config.shadow_rows import shadow_warnings
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
+from gateway.config.unreached_rows import unreached_warnings
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.notify.config import NotifyConfig
@@ -288,6 +289,7 @@ class WeirConfig(Section):
             found += shadow_warnings(place, quota)
         found += exemption_warnings(self.quotas.entities)
         found += name_warnings(self.quotas.entities)
+        found += unreached_warnings(self.quotas.entities)
         found += group_warnings(self.quotas.groups)
         if self.notify is not None:
             found += self.notify.warnings({group.name for group in self.quotas.groups})

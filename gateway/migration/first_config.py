@@ -148,13 +148,15 @@ def _quotas(found: FoundCluster, name: str) -> list[str]:
         ]
     else:
         own = ["# The brokers have no quotas of their own."]
+    # Without a login, all clients are one user.
+    kind, name_of_one = ("user", "alice") if found.mechanisms else ("client-id", "etl")
     return [
         "# No client is limited yet.",
         *own,
         "quotas:",
         "  # entities:",
-        '  #   - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}',
-        "  #   - {client-id: etl, producer_byte_rate: 10485760}",
+        f'  #   - {{{kind}: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}}',
+        f"  #   - {{{kind}: {name_of_one}, producer_byte_rate: 10485760}}",
         "",
         f"  # {_words('quotas.enforce')}",
         "  enforce: true",

@@ -111,12 +111,17 @@ def test_example_is_valid_without_its_comment_sign(key: str) -> None:
     assert key.rpartition(".")[2] in changed.model_fields_set
 
 
-def test_examples_of_quotas_are_valid() -> None:
-    """The user removes the comment signs, and nothing else."""
-    uncommented, count = re.subn(r"(?m)^  # (entities:|  - \{.*\})$", r"  \1", text())
+@pytest.mark.parametrize(
+    ("mechanisms", "names"),
+    [((), ["client-id=<default>", "client-id=etl"]), (("PLAIN",), ["user=<default>", "user=alice"])],
+)
+def test_examples_of_quotas_apply(mechanisms: tuple[str, ...], names: list[str]) -> None:
+    """The user removes the comment signs, and nothing else. Without a login, all clients have one user."""
+    uncommented, count = re.subn(r"(?m)^  # (entities:|  - \{.*\})$", r"  \1", text(mechanisms=mechanisms))
     assert count == 3
     config = parse_config(uncommented, source="weir.yaml")
-    assert [str(row) for row in config.quotas.entities] == ["user=<default>", "client-id=etl"]
+    assert [str(row) for row in config.quotas.entities] == names
+    assert config.warnings() == []
 
 
 @pytest.mark.usefixtures("taken")
