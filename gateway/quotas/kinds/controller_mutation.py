@@ -11,7 +11,9 @@ KIND = QuotaKind(
     unit=Unit("partitions"),
     description="partitions per second that the entity may create or delete",
     order=2,
-    charge=Charge(frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}), by="request"),
+    charge=Charge(
+        frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.METADATA}), by="request"
+    ),
     integral=False,
     meters={"token_bucket": TokenBucket.for_mutations, "rate": SpreadRate},
     at_each_broker=False,  # the active controller counts

@@ -8,6 +8,7 @@ import pytest
 from gateway.features.controller_mutations import costs
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import RECENT_SECONDS, KnownTopics
+from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -67,7 +68,7 @@ def answer_metadata(t, names, topics):
 
 
 def test_each_charged_api_has_a_handler():
-    assert mutations.handler_factories(KnownTopics()).keys() == KIND.charge.apis
+    assert ControllerMutations().handlers().keys() == KIND.charge.apis
 
 
 # Strict and permissive.
