@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
+from gateway.quotas.candidates import Candidate, CandidateTable
 from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import ANY_LAG, Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
-from gateway.quotas.precedence import Candidate, Precedence
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.scope import BROKER, is_separate
 from gateway.quotas.shadows import ShadowTable
@@ -52,7 +52,7 @@ class ClientNames(NamedTuple):
 def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) -> dict[str, Any]:
     """The answer as JSON values, without the current use."""
     config = places.config
-    precedence = Precedence(places.quotas.rows, dynamic)
+    table = CandidateTable(places.quotas.rows, dynamic)
     shadows = ShadowTable(places.quotas.rows, dynamic)
     claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
     behind = ANY_LAG if client.catch_up else 0
@@ -62,15 +62,15 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     quotas = []
     for kind in KINDS.values():
         if "ip" not in kind.entity_types:
-            own = precedence.of_client(kind.config_key, client.user, client.client_id)
+            own = table.of_client(kind.config_key, client.user, client.client_id)
             if kind.api is None or any(each.limit is not None for each in own[1]):
                 quotas.append(_quota(kind, *own, places))
             if match is not None and not own[0].exempt:
-                of_groups = [precedence.of_group(kind.config_key, name) for name in path]
+                of_groups = [table.of_group(kind.config_key, name) for name in path]
                 quotas += [_quota(kind, *of_group, places) for of_group in of_groups if of_group[0].limit is not None]
             continue
-        of_names = [precedence.of_user(kind.config_key, client.user)] if "user" in kind.entity_types else []
-        of_names += [precedence.of_address(kind.config_key, client.ip)] if client.ip else []
+        of_names = [table.of_user(kind.config_key, client.user)] if "user" in kind.entity_types else []
+        of_names += [table.of_address(kind.config_key, client.ip)] if client.ip else []
         counting = [each for each in of_names if each[0].exempt or each[0].limit is not None]
         # Two rows without a limit would look the same.
         quotas += [_quota(kind, *each, places) for each in counting or of_names[:1]]
@@ -82,9 +82,9 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "group": match and {**_group(*match, places), "path": path[::-1], "shares": _shares(match[0], places, dynamic)},
         "quotas": quotas,
         "shadows": [_shadow(*each, places) for each in _shadows_of(client, path, shadows)],
-        "connections": _connections(client, config, places, precedence),
-        "topics": _topics(client, config, places, precedence),
-        "volumes": _volumes(client, config, places, precedence),
+        "connections": _connections(client, config, places, table),
+        "topics": _topics(client, config, places, table),
+        "volumes": _volumes(client, config, places, table),
         "binds": _binds(quotas, path[:-1]),
     }
 
@@ -224,11 +224,11 @@ def _place(candidate: Candidate, places: Places) -> str:
     return places.of_entity(str(candidate.entity), candidate.source.value)
 
 
-def _connections(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> list[dict[str, Any]]:
+def _connections(client: ClientNames, config: WeirConfig, places: Places, table: CandidateTable) -> list[dict[str, Any]]:
     """The maximum of the user's connections, and the limits on connections that stand outside of `quotas`."""
     section = config.connections
     found: list[dict[str, Any]] = []
-    of_user, candidates = precedence.of_user(MAX_CONNECTIONS, client.user)
+    of_user, candidates = table.of_user(MAX_CONNECTIONS, client.user)
     if of_user.limit is not None:
         row = next(each for each in candidates if each.applies)
         found.append({"scope": str(row.entity), "key": MAX_CONNECTIONS, "limit": int(of_user.limit), "unit": "connections",
@@ -257,18 +257,18 @@ def _connections(client: ClientNames, config: WeirConfig, places: Places, preced
     return found
 
 
-def _exempt_by(name: str, client: ClientNames, places: Places, precedence: Precedence) -> str | None:
+def _exempt_by(name: str, client: ClientNames, places: Places, table: CandidateTable) -> str | None:
     """The row that exempts the client from these quotas, and its line."""
-    row = precedence.exempting(name, client.user, client.client_id)
+    row = table.exempting(name, client.user, client.client_id)
     return None if row is None else f"{row.entity} ({places.of_entity(str(row.entity.shortened()), _FILE)})"
 
 
-def _topics(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> dict[str, Any] | None:
+def _topics(client: ClientNames, config: WeirConfig, places: Places, table: CandidateTable) -> dict[str, Any] | None:
     topics = config.quotas.topics
     if topics is None:
         return None
     return {
-        "exempt_by": _exempt_by(TOPICS, client, places, precedence),
+        "exempt_by": _exempt_by(TOPICS, client, places, table),
         "enforce": config.quotas.enforce,
         "total": topics.total,
         "at_each_broker": config.quotas.scope == BROKER,
@@ -278,12 +278,12 @@ def _topics(client: ClientNames, config: WeirConfig, places: Places, precedence:
     }
 
 
-def _volumes(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> dict[str, Any] | None:
+def _volumes(client: ClientNames, config: WeirConfig, places: Places, table: CandidateTable) -> dict[str, Any] | None:
     volumes = config.quotas.volumes
     if volumes is None:
         return None
     return {
-        "exempt_by": _exempt_by(VOLUMES, client, places, precedence),
+        "exempt_by": _exempt_by(VOLUMES, client, places, table),
         "enforce": volumes.enforce,
         "soft": f"{volumes.soft.type} {volumes.soft.level:g}",
         "hard": f"{volumes.hard.type} {volumes.hard.level:g}",

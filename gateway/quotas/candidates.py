@@ -1,4 +1,4 @@
-"""The configured values that match a client, in Kafka's precedence: the one that applies, and why it overrules the others."""
+"""The configured values that match a client, most specific first: the one that applies, and why the others do not."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Candidate:
     line: int | None = None
 
 
-class Precedence:
+class CandidateTable:
     """The values of the config file and of the quota API, kept apart, and the table that joins them."""
 
     def __init__(self, file: Sequence[EntityQuota], dynamic: DynamicQuotas) -> None:

@@ -1,8 +1,8 @@
 """The values that match a client, and the reasons why all but one do not apply."""
 
+from gateway.quotas.candidates import OVERRIDDEN, Candidate, CandidateTable
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Source
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.precedence import OVERRIDDEN, Candidate, Precedence
 from gateway.quotas.quota_table import QuotaTable
 
 KEY = "producer_byte_rate"
@@ -17,7 +17,7 @@ FILE = (DEFAULT_USER, ALICE, ALICE_ETL, SCRAPER, ADDRESS)
 
 def candidates(user: str, client_id: str, **dynamic: float) -> list[Candidate]:
     limits = {ClientQuotaEntity(name): {KEY: limit} for name, limit in dynamic.items()}
-    return Precedence(FILE, limits).of_client(KEY, user, client_id)[1]
+    return CandidateTable(FILE, limits).of_client(KEY, user, client_id)[1]
 
 
 def test_less_specific_values_follow_the_value_that_applies() -> None:
@@ -51,25 +51,25 @@ def test_limit_of_a_user_overrules_the_exemption_of_a_client_id() -> None:
 
 
 def test_address_has_two_levels() -> None:
-    resolution, found = Precedence(FILE, {}).of_address("connection_creation_rate", "10.0.0.1")
+    resolution, found = CandidateTable(FILE, {}).of_address("connection_creation_rate", "10.0.0.1")
     assert resolution.limit == 3.0
     assert [(str(each.entity), each.applies) for each in found] == [("ip=<default>", True)]
 
 
 def test_client_without_a_quota_has_no_candidates() -> None:
-    resolution, found = Precedence((), {}).of_client(KEY, "alice", "etl")
+    resolution, found = CandidateTable((), {}).of_client(KEY, "alice", "etl")
     assert (resolution.source, found) == (None, [])
 
 
 def test_exactly_the_value_of_the_table_applies() -> None:
     """Every pair of names and every kind: the engine's table decides, and one candidate at most applies."""
     dynamic = {ClientQuotaEntity("alice"): {"consumer_byte_rate": 7.0}, ClientQuotaEntity(None, "scraper"): {KEY: 9.0}}
-    table, precedence = QuotaTable(FILE, dynamic), Precedence(FILE, dynamic)
+    table, candidate_table = QuotaTable(FILE, dynamic), CandidateTable(FILE, dynamic)
     for user in ("alice", "bob"):
         for client_id in ("etl", "scraper", ""):
             for kind in KINDS.values():
                 expected = table.resolve(kind.config_key, user, client_id)
-                resolution, found = precedence.of_client(kind.config_key, user, client_id)
+                resolution, found = candidate_table.of_client(kind.config_key, user, client_id)
                 applying = [(each.entity, each.limit, each.source) for each in found if each.applies]
                 assert resolution == expected
                 assert applying == ([] if expected.source is None else [(expected.entity, expected.limit, expected.source)])
@@ -77,5 +77,5 @@ def test_exactly_the_value_of_the_table_applies() -> None:
 
 def test_exemption_from_topics_is_found_by_its_row() -> None:
     row = EntityQuota(ClientQuotaEntity("bob"), exempt_from=("topics",), line=3)
-    assert Precedence((row,), {}).exempting("topics", "bob", "any") is row
-    assert Precedence((row,), {}).exempting("volumes", "bob", "any") is None
+    assert CandidateTable((row,), {}).exempting("topics", "bob", "any") is row
+    assert CandidateTable((row,), {}).exempting("volumes", "bob", "any") is None
