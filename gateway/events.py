@@ -6,8 +6,7 @@ A line is one JSON object in UTF-8, without a newline inside. `v` is the schema'
 fields follow by their names, without those that are None. Within a version, a new field needs a default, and readers ignore
 unknown fields. Any other change needs a new version. Times are integers, milliseconds since 1970 in UTC: they depend on no zone
 and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in the unit of their quota kind
-(`gateway.quotas.kinds`), those of `volume` in bytes.
-The names of files are in `ledger_paths`.
+(`gateway.quotas.kinds`), those of `VOLUME` in bytes. The names of files are in `ledger_paths`.
 """
 
 import json
@@ -26,9 +25,7 @@ of a source rise. Lines whose confirmation got lost are sent again: a number tha
 AT_BROKER: Final = " at broker "
 """Between the entity and the broker in `quota`. So a report compares the use at a broker with the limit of that broker."""
 
-
-VOLUME: Final = "volume"
-"""The kind of a throttle by the volume quota, in bytes."""
+VOLUME: Final = "volume"  # the kind of a throttle by the volume quota
 
 
 class InvalidEventError(ValueError):

@@ -105,7 +105,7 @@ class PageServer:
     async def start(self) -> None:
         """Bind and serve. Raises AdminBindError."""
         checks = [] if self._hosts is None else [self._hosts.middleware]
-        app = web.Application(middlewares=[self._idle.middleware, *checks, self._name_pages, _explain_errors])
+        app = web.Application(middlewares=[self._idle.middleware, *checks, self._name_pages, explain_errors])
         app.on_response_prepare.append(_protect)
         app.router.add_get("/livez", self._livez)
         if self._live is not None:
@@ -201,7 +201,8 @@ async def json_page(body: Mapping[str, Any]) -> web.Response:
 
 
 @web.middleware
-async def _explain_errors(request: web.Request, handler: Page) -> web.StreamResponse:
+async def explain_errors(request: web.Request, handler: Page) -> web.StreamResponse:
+    """Answers a request whose page raises QueryError or NoWorkerAnswersError."""
     try:
         return await handler(request)
     except QueryError as error:

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from yarl import URL
 
+from gateway.admin.http import explain_errors
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig
@@ -142,7 +143,7 @@ async def _post(body: bytes) -> tuple[int, str]:
 
 async def _answer(page: Any, request: web.Request) -> tuple[int, str]:
     try:
-        response = await page(request)
+        response = await explain_errors(request, page)
     except web.HTTPException as refused:
         return refused.status, refused.text or ""
     return response.status, response.text
