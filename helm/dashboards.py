@@ -49,8 +49,8 @@ def _with_all_kinds(value: Any) -> Any:  # noqa: ANN401 -- any JSON
 
 def _selector(kind: QuotaKind) -> str:
     names = [each.name for each in ROW_KINDS if each.unit == kind.unit]
-    if any(each.api is not None for each in UNITS[kind.unit]):
-        names.append(f"{names[0]}[.].*")  # its kinds of single APIs
+    of_apis = {each.name.partition(".")[0] for each in UNITS[kind.unit] if each.api is not None}
+    names += [f"{name}[.].*" for name in sorted(of_apis)]  # kinds of single APIs, such as request_rate.Metadata
     return f'kind="{names[0]}"' if len(names) == 1 else f'kind=~"{"|".join(names)}"'
 
 

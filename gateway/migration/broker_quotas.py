@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.quotas.addresses import address_of
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName
-from gateway.quotas.kinds import BY_CONFIG_KEY
+from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.terminal_text import printable
 
 Entity = tuple[tuple[str, str | None], ...]
@@ -21,10 +21,12 @@ Entity = tuple[tuple[str, str | None], ...]
 BrokerQuotas = Mapping[Entity, Mapping[str, float]]
 """Values by entity and quota key, as a broker describes them."""
 
-PER_BROKER: Final = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
+_IN_KAFKA: Final = [kind for kind in KINDS.values() if kind.in_kafka]
+
+PER_BROKER: Final = frozenset(kind.config_key for kind in _IN_KAFKA if kind.at_each_broker)
 """Kafka's keys of which every broker grants the whole rate (`ClientQuotaManager`, `ConnectionQuotas`)."""
 
-PER_CLUSTER: Final = frozenset({"controller_mutation_rate"})
+PER_CLUSTER: Final = frozenset(kind.config_key for kind in _IN_KAFKA if not kind.at_each_broker)
 
 LARGEST: Final = 2**63 - 1
 """The largest limit that a config file may have."""

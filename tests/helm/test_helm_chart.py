@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ import yaml
 from gateway.__main__ import _parser
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
+from gateway.quotas.kinds import ROW_KINDS
+from gateway.quotas.kinds.request_rate import KIND as REQUEST_RATE
+from helm import dashboards
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "weir"
@@ -76,6 +80,11 @@ class TestByItself:
         script = [sys.executable, ROOT / "helm" / written_by, "--check"]
         done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
+
+    def test_dashboard_finds_kinds_of_apis_behind_another_kind(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = replace(REQUEST_RATE, name="join_rate", config_key="join_rate", order=0)
+        monkeypatch.setattr(dashboards, "ROW_KINDS", (first, *ROW_KINDS))
+        assert r"kind=~\"join_rate|request_rate|request_rate[.].*\"" in json.dumps(dashboards.entity_dashboard())
 
     def test_schema_is_a_valid_json_schema(self, schema: Any) -> None:
         jsonschema.Draft7Validator.check_schema(schema)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Distribution
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import KINDS, ROW_KINDS
 from gateway.workers.families import WORKER_METRICS
 from loadtest.testkit.kafka import KafkaCluster
 from tests.helm.prometheus_process import Prometheus, program
@@ -133,7 +133,7 @@ def test_promtool_accepts_rules(arguments: list[str]) -> None:
 
 CLIENT = "etl"
 RECORD = bytes(10_000)
-GROUP_KEYS = ("producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "request_rate")
+GROUP_KEYS = tuple(kind.config_key for kind in ROW_KINDS if "group" in kind.entity_types)
 CONFIG: dict[str, Any] = {
     "quotas": {
         "window": {"samples": 2, "seconds": 1},

@@ -8,6 +8,7 @@ KIND = QuotaKind(
     unit=Unit("connections", grafana="cps"),
     description="connections per second that the address or user may open",
     order=3,
+    in_kafka=True,
     entity_types=frozenset({"ip", "user"}),
     largest=2**31 - 1,
 )

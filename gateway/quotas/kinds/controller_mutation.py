@@ -11,6 +11,7 @@ KIND = QuotaKind(
     unit=Unit("partitions"),
     description="partitions per second that the entity may create or delete",
     order=2,
+    in_kafka=True,
     charge=Charge(
         frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.METADATA}), by="request"
     ),

@@ -9,6 +9,7 @@ KIND = QuotaKind(
     unit=BYTES,
     description="bytes per second that the entity may fetch",
     order=1,
+    in_kafka=True,
     charge=Charge(frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH}), by="response", per_byte=1),
     full_request=FullRequest(1_048_576, "one full batch of 1 MiB", "lower batch.size at the producers of its topics"),
     in_overview=True,

@@ -87,10 +87,12 @@ class QuotaKind:
     """Something that is measured and limited.
 
     - `name`: the value of the metric label `kind`. `config_key`: Kafka's name of the quota, also in the config file.
-    - `order`: the place in tables.
+    - `order`: the place in tables. Orders from 100 on belong to the kinds of `request_rates`.
+    - `in_kafka`: True if brokers have the same quota. `weir quotas import` and `lift` move such a quota.
     - `charge`: None for connections, which are no messages.
     - `entity_types`: the types of ClientQuotaEntity that can have the quota: Kafka's, and Weir's own `group`.
-    - `integral` quotas are whole numbers; `largest` is the limit of Kafka's type.
+    - `integral` quotas are whole numbers, as byte rates are in Kafka. Rates below one per second need False.
+    - `largest` is the limit of Kafka's type.
     - `meters`: the algorithms by their names in the config file, the default one first.
     - `full_request`: of each kind that charges and does not spare members, since its mutes may end a client's session.
     - `per_second`: False for a limit that is a total.
@@ -104,6 +106,7 @@ class QuotaKind:
     unit: Unit
     description: str
     order: int
+    in_kafka: bool
     charge: Charge | None = None
     entity_types: frozenset[str] = frozenset({"user", "client-id", "group"})
     integral: bool = True

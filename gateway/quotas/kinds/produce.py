@@ -9,6 +9,7 @@ KIND = QuotaKind(
     unit=BYTES,
     description="bytes per second that the entity may produce",
     order=0,
+    in_kafka=True,
     charge=Charge(frozenset({ApiKey.PRODUCE}), by="request", per_byte=1),
     full_request=FullRequest(1_048_576, "one full request of 1 MiB", "lower max.request.size at the client"),
     in_overview=True,

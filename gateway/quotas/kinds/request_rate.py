@@ -15,6 +15,7 @@ KIND = QuotaKind(
     unit=Unit("requests", grafana="reqps"),
     description="requests per second that the entity may send",
     order=4,
+    in_kafka=False,
     charge=Charge(frozenset(ApiKey) - BEFORE_AUTHENTICATION, by="request", per_message=1),
     meters={"token_bucket": TokenBucket.for_bytes},
 )

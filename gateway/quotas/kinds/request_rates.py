@@ -22,6 +22,7 @@ def _kind(api: ApiKey) -> QuotaKind:
         unit=REQUEST_RATE.unit,
         description=f"{name} requests per second that the entity may send",
         order=_FIRST + api,
+        in_kafka=False,
         charge=Charge(frozenset({api}), by="request", per_message=1),
         integral=False,
         meters=REQUEST_RATE.meters,

@@ -22,6 +22,7 @@ from gateway.proxy.produce_gate import ProducedTopics
 from gateway.proxy.response_bodies import SEARCHED_SINCE
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.quota_table import QuotaTable
 from gateway.steps import at_once
@@ -39,7 +40,7 @@ SHARE = 4.0
 STEPS_PER_BYTE = 3_000
 MAX_FRAME_BYTES = 3_000
 FRAME, RAW, ANSWER, BROKER_RAW, WAIT, READY = range(6)
-_DEBT = {"producer_byte_rate": 50.0, "consumer_byte_rate": 50.0, "controller_mutation_rate": 1.0, "request_rate": 2.0}
+_DEBT = {KINDS[name].config_key: 50.0 if KINDS[name].unit == BYTES else 2.0 for name in CLIENT_KINDS}
 _TIGHT = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), _DEBT),))
 _FREE = QuotaSettings()
 LOGIN, TIGHT, TOPICS, ACLS = 1, 2, 4, 8

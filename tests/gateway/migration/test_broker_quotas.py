@@ -6,6 +6,8 @@ import pytest
 
 from gateway.migration.broker_quotas import (
     LARGEST,
+    PER_BROKER,
+    PER_CLUSTER,
     entity_of,
     entity_text,
     factor_text,
@@ -14,7 +16,7 @@ from gateway.migration.broker_quotas import (
     waves,
 )
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
-from gateway.quotas.kinds import ROW_KINDS
+from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 
 ALICE = entity_of({"user": "alice"})
 ANY_IP = entity_of({"ip": None})
@@ -132,17 +134,22 @@ def test_entities_of_one_level_are_one_wave() -> None:
     assert waves([alice, default, bob]) == [[default], [alice, bob]]
 
 
-WEIRS_OWN = {"request_rate"}
-"""The keys of kinds that brokers do not have."""
+def test_kinds_of_kafka_have_a_scope() -> None:
+    """Kafka 4.3: `QuotaConfig` has these keys, and `request_percentage`, which Weir cannot measure."""
+    assert {"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"} == PER_BROKER
+    assert {"controller_mutation_rate"} == PER_CLUSTER
 
 
-@pytest.mark.parametrize("key", sorted({kind.config_key for kind in ROW_KINDS} - WEIRS_OWN))
-def test_every_kind_of_kafka_has_a_scope(key: str) -> None:
-    """A kind that brokers have as well must not be left at the brokers by an oversight."""
-    entity = ANY_IP if key == "connection_creation_rate" else ALICE
-    assert translated({entity: {key: 5.0}}, 3).moved, (
-        f"{key} stays at the brokers — if Kafka has this quota, add it to PER_BROKER or PER_CLUSTER in"
-        " gateway/migration/broker_quotas.py; if not, add it to WEIRS_OWN in this test"
+@pytest.mark.parametrize("kind", [kind for kind in ROW_KINDS if kind.in_kafka], ids=lambda kind: kind.name)
+def test_every_kind_of_kafka_is_moved(kind: QuotaKind) -> None:
+    entity = ANY_IP if "ip" in kind.entity_types else ALICE
+    assert translated({entity: {kind.config_key: 5.0}}, 3).moved
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ROW_KINDS if not kind.in_kafka], ids=lambda kind: kind.name)
+def test_no_kind_of_weir_alone_is_moved(kind: QuotaKind) -> None:
+    assert not translated({ALICE: {kind.config_key: 5.0}}, 3).moved, (
+        f"{kind.name}: brokers do not have this quota — PER_BROKER and PER_CLUSTER must lack kinds without `in_kafka`"
     )
 
 

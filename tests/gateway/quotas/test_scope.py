@@ -8,6 +8,7 @@ from gateway.proxy.identity import Client
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import BOOTSTRAP, DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.steps import at_once
@@ -15,7 +16,8 @@ from gateway.steps import at_once
 START = 5_000.0
 BURST = 10
 """Seconds of a quota that may be used at once."""
-LIMITS = {"producer_byte_rate": 1_000, "consumer_byte_rate": 1_000, "controller_mutation_rate": 5, "request_rate": 5}
+KINDS_OF_CLIENTS = [KINDS[name] for name in CLIENT_KINDS]
+LIMITS = {kind.config_key: 1_000 if kind.unit == BYTES else 5 for kind in KINDS_OF_CLIENTS}
 ALICE = EntityQuota(ClientQuotaEntity("alice"), LIMITS)
 EVERYONE = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
 ADDRESS = EntityQuota(ClientQuotaEntity(ip="10.0.0.7"), {"connection_creation_rate": 5})
@@ -38,7 +40,7 @@ def tags(subject):
     return {bucket.resolution.tags for bucket in subject.buckets()}
 
 
-@pytest.mark.parametrize("kind", ["produce", "fetch", "request_rate"])
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS_OF_CLIENTS if kind.at_each_broker])
 def test_each_broker_has_its_own_bucket(kind):
     subject = engine(ALICE)
     (one,), (two,) = path(subject, 1, kind), path(subject, 2, kind)
@@ -59,9 +61,10 @@ def test_bootstrap_connections_have_their_own_bucket():
     assert bucket.row(START).broker == "bootstrap"
 
 
-def test_all_brokers_share_controller_mutations():
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS_OF_CLIENTS if not kind.at_each_broker])
+def test_all_brokers_share_a_kind_of_the_controller(kind):
     subject = engine(ALICE)
-    assert path(subject, 1, "controller_mutation") == path(subject, 2, "controller_mutation")
+    assert path(subject, 1, kind) == path(subject, 2, kind)
 
 
 def test_all_brokers_share_a_groups_ceiling():

@@ -59,6 +59,7 @@ KIND = QuotaKind(
     unit=Unit("teaspoons", grafana="none"),
     description="teaspoons per second that the entity may stir",
     order=99,
+    in_kafka=False,
     charge=Charge(frozenset({ApiKey.HEARTBEAT, ApiKey.PRODUCE}), by="request", per_message=2),
     largest=1_000,
     in_overview=True,
