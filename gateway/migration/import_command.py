@@ -47,9 +47,7 @@ def import_text(cluster: Cluster, translation: Translation, rows: Sequence[Entit
     elif translation.brokers is not None:
         lines.append("Brokers that are down are not counted: give the number of all brokers with --brokers.")
     if any(quota.key == "connection_creation_rate" for quota in translation.moved):
-        lines.append(
-            "Brokers see the connections of all clients as Weir's. Until the lift, give Weir's own address a higher rate."
-        )
+        lines.append("Brokers see all connections as Weir's: give Weir's own address a higher rate there, and import again.")
     lines += ["", f"Compared with {config}: {summary(found)}", *(f"  {each}" for each in found), ""]
     lines += [
         f"Next: 1. Replace quotas.entities in {config} by this list. Set quotas.enforce to false to watch first.",

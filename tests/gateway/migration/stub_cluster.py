@@ -5,11 +5,14 @@ from tests.hostile.stub_broker import HOST, NODE_ID, Request, StubBroker
 
 ACCEPTED = (0, None)
 INVALID_KEY = (42, "Invalid configuration key request_rate")
-ALICE = {"entity": [{"entity_type": "user", "entity_name": "alice"}], "values": [{"key": "producer_byte_rate", "value": 1e3}]}
+Entity = tuple[tuple[str, str | None], ...]
 
 
 class StubCluster(StubBroker):
-    """Answers like a broker or a gateway. `removed` counts alterations that are not only validated."""
+    """Answers like a broker or a gateway, and keeps `quotas`. `altered` has the entities of alterations, in their order.
+
+    `removed` counts alterations that are not only validated.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,6 +20,8 @@ class StubCluster(StubBroker):
         self.known_key_after_check: tuple[int, str | None] | None = None
         self.groups = 35
         self.cluster_id = "4L6g"
+        self.quotas: dict[Entity, dict[str, float]] = {(("user", "alice"),): {"producer_byte_rate": 1e3}}
+        self.altered: list[Entity] = []
         self.removed = 0
         self.answers |= {
             ApiKey.METADATA: self._metadata,
@@ -31,7 +36,14 @@ class StubCluster(StubBroker):
     def _describe(self, request: Request) -> bytes:
         if request.decode().components:
             return request.answer(error_code=self.groups, error_message=None, entries=None if self.groups else [])
-        return request.answer(error_code=0, error_message=None, entries=[] if self.removed else [ALICE])
+        entries = [
+            {
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+                "values": [{"key": key, "value": value} for key, value in quotas.items()],
+            }
+            for entity, quotas in self.quotas.items()
+        ]
+        return request.answer(error_code=0, error_message=None, entries=entries)
 
     def _alter(self, request: Request) -> bytes:
         asked = request.decode()
@@ -40,5 +52,18 @@ class StubCluster(StubBroker):
         code, message = self.known_key if keys == {"request_rate"} else ACCEPTED
         if keys != {"request_rate"}:
             self.known_key = self.known_key_after_check or self.known_key
-        entity = [{"entity_type": "user", "entity_name": None if keys == {"request_rate"} else "alice"}]
-        return request.answer(entries=[{"error_code": code, "error_message": message, "entity": entity}])
+        answers = []
+        for entry in asked.entries:
+            entity = tuple((part.entity_type, part.entity_name) for part in entry.entity)
+            if not asked.validate_only:
+                self._set(entity, {each.key: None if each.remove else each.value for each in entry.ops})
+            names = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+            answers.append({"error_code": code, "error_message": message, "entity": names})
+        return request.answer(entries=answers)
+
+    def _set(self, entity: Entity, changes: dict[str, float | None]) -> None:
+        self.altered.append(entity)
+        quotas = self.quotas.pop(entity, {}) | changes
+        left = {key: value for key, value in quotas.items() if value is not None}
+        if left:
+            self.quotas[entity] = left

@@ -161,7 +161,7 @@ def test_comments_explain_the_factor_and_missing_brokers() -> None:
     three = "\n".join(lines_of(import_text(CLUSTER, translated(quotas, 3), [], "weir.yaml")))
     assert "its limits are 3 times as high" in three
     assert "--brokers 1" in three
-    assert "Until the lift, give Weir's own address a higher rate." in three
+    assert "give Weir's own address a higher rate there, and import again." in three
     kept = "\n".join(lines_of(import_text(CLUSTER, translated(quotas, 1), [], "weir.yaml")))
     assert "times as high" not in kept
     assert "The number of brokers is that of --brokers: 1" in kept
