@@ -135,9 +135,9 @@ class GatewaySnapshots:
         view = self._view
         wall = view.wall()  # as the rows have the time at which their reading begins
         rows = await view.rows()
-        return {**self.facts(), **await in_slices(ranked(rows, self._places(), wall))}
+        return {**await self.facts(), **await in_slices(ranked(rows, self._places(), wall))}
 
-    def facts(self) -> dict[str, Any]:
+    async def facts(self) -> dict[str, Any]:
         """The snapshot without the entities."""
         view = self._view
         effective = view.effective
@@ -151,7 +151,7 @@ class GatewaySnapshots:
             "kinds": kinds(),
             "now": self._history[-1] if self._history else None,
             "brokers": [{"id": broker, "address": str(ServerAddress(*at))} for broker, at in sorted(view.brokers().items())],
-            "volumes": view.report_on("volumes"),
+            "volumes": await view.report_page("volumes"),
             "config": {
                 "version": effective.version,
                 "loaded_at": iso(effective.loaded_at),
@@ -166,9 +166,9 @@ class GatewaySnapshots:
             },
         }
 
-    def facts_with_history(self) -> dict[str, Any]:
+    async def facts_with_history(self) -> dict[str, Any]:
         """The page `/api/facts`, from which a supervisor makes the snapshot of all workers."""
-        return {"history": list(self._history), "facts": self.facts()}
+        return {"history": list(self._history), "facts": await self.facts()}
 
 
 def units() -> dict[str, str]:

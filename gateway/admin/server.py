@@ -77,7 +77,7 @@ class AdminServer(PageServer):
             {
                 "enforce": usage.enforce,
                 "units": units(),
-                "shared": self._view.report_on("sharing") is not None,
+                "shared": self._view.effective.config.sharing is not None,
                 "rows": usage.rows,
             }
         )
@@ -144,7 +144,7 @@ class AdminServer(PageServer):
         return await self._json(answer)
 
     async def _facts(self) -> web.Response:
-        return await json_page(self._snapshots.facts_with_history())
+        return await json_page(await self._snapshots.facts_with_history())
 
     async def _json(self, answer: dict[str, Any]) -> web.Response:
         return await json_page({"generated_at": iso(self._view.wall()), **answer})

@@ -51,8 +51,6 @@ class FeatureView(Protocol):
 
     def throttle_totals(self) -> Sequence[ThrottleTotals]: ...
 
-    def as_json(self) -> dict[str, Any] | None: ...
-
     def json_in_steps(self) -> Steps[dict[str, Any] | None]: ...
 
 
@@ -90,11 +88,10 @@ class AdminView:
                 found.append(report)
         return tuple(found)
 
-    def report_on(self, page: str) -> dict[str, Any] | None:
-        """The report of a feature as JSON values; None if the feature is not configured."""
-        return next((feature.as_json() for feature in self.features if feature.page == page), None)
-
     async def report_page(self, page: str) -> dict[str, Any] | None:
-        """As `report_on`, in slices. A value may also be a dataclass, or a list of them."""
+        """The report of a feature as JSON values, made in slices; None if the feature is not configured.
+
+        A value may also be a dataclass, or a list of them.
+        """
         feature = next((feature for feature in self.features if feature.page == page), None)
         return None if feature is None else await in_slices(feature.json_in_steps())
