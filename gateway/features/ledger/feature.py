@@ -250,6 +250,10 @@ class Ledger(Feature[LedgerConfig | None]):
         return lines
 
     def _retain(self) -> None:
+        """Finish abandoned files, then delete old ones."""
+        found = self._files.finish_abandoned(clock.wall())
+        if found:
+            _log.info("%d unfinished files of a gateway that has ended are finished", found)
         try:
             deleted = self._files.retain(self._agreed_time.look(clock.monotonic(), clock.wall()))
         except OSError as error:

@@ -1,7 +1,8 @@
 """The ledger's files. An unfinished file has another name until it is finished.
 
 A file has one gzip member for each flush, so it is readable up to the last flush at any time. After `kill -9` the next start
-cuts the file there and finishes it. All calls block, and run in a thread of their own.
+cuts the file there and finishes it. Running gateways do so with abandoned files of any name. All calls block, and run in a
+thread of their own.
 """
 
 import fcntl
@@ -22,7 +23,8 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 """A larger file is finished at the next flush, because Spark reads a gzip file in one task."""
 
 STRANGER_SECONDS = 900.0
-"""After this time without a write, the unfinished file of another gateway counts as abandoned."""
+"""After this time and `rotate_seconds` without a write, an unfinished file counts as abandoned: its writer would have finished
+it. The time is for file systems without locks."""
 
 AGREED_SECONDS = 3_600.0
 """Old files are deleted by the earliest wall time of this period. A clock that was set wrong, by hand or at a boot, is usually
@@ -84,6 +86,7 @@ class LedgerFiles:
         self._parts: dict[str, _Part] = {}
         self._sequence = 0
         self._warned = False  # that the file system has no locks
+        self._left: set[Path] = set()  # unfinished files that can't be finished: each is logged once
 
     def write(self, lines: Mapping[str, Sequence[str]], wall: float, now: float) -> int:
         """Append `lines` by folder, and finish files that are old or large enough. Returns the number of lost lines."""
@@ -110,16 +113,12 @@ class LedgerFiles:
             self._finish(folder)
 
     def recover(self, wall: float) -> int:
-        """Finish the unfinished files of this gateway's name, and abandoned files of others. Returns the number of files."""
-        found = 0
-        own = in_progress_name(file_name(self._gateway, 0, 0)).rsplit("-", 2)[0] + "-"
-        for part in self._path.glob("date=*/hour=*/_weir-*.part"):
-            try:
-                mine = part.name.startswith(own) or wall - part.stat().st_mtime > STRANGER_SECONDS
-                found += mine and self._finish_abandoned(part)
-            except OSError as error:
-                _log.warning("the unfinished file %s can't be finished: %s", part, error.strerror)
-        return found
+        """At the start: finish unfinished files of this gateway's name, and abandoned ones. Returns the number of files."""
+        return self._finish_others(in_progress_name(file_name(self._gateway, 0, 0)).rsplit("-", 2)[0] + "-", wall)
+
+    def finish_abandoned(self, wall: float) -> int:
+        """Finish the abandoned files of all gateways, and files that this one could not finish. Returns the number of files."""
+        return self._finish_others(None, wall)
 
     def retain(self, wall: float | None) -> int:
         """Delete files that are too old, then the oldest files while the rest is too large. Returns the number of files.
@@ -210,10 +209,29 @@ class LedgerFiles:
                 return part.lines
             _publish(part.descriptor, part.path, part.finished, part.good)
         except OSError as error:
-            _log.error("%s can't be finished: %s; the next start tries again", part.path, error.strerror)
+            _log.error("%s can't be finished: %s; Weir tries again later", part.path, error.strerror)
         finally:
             os.close(part.descriptor)
         return 0
+
+    def _finish_others(self, own: str | None, wall: float) -> int:
+        """Finish files that begin with `own`, and abandoned ones, but not those that this gateway is writing."""
+        found = 0
+        failed: dict[Path, OSError] = {}
+        writing = {part.path for part in self._parts.values()}  # as without locks nothing else shows it
+        for path in self._path.glob("date=*/hour=*/_weir-*.part"):
+            try:
+                mine = own is not None and path.name.startswith(own)
+                if path not in writing and (mine or wall - path.stat().st_mtime > STRANGER_SECONDS + self.rotate_seconds):
+                    found += self._finish_abandoned(path)
+            except FileNotFoundError:  # another gateway was faster
+                continue
+            except OSError as error:
+                failed[path] = error
+        for path in failed.keys() - self._left:
+            _log.warning("the unfinished file %s can't be finished: %s", path, failed[path].strerror)
+        self._left = set(failed)
+        return found
 
     def _finish_abandoned(self, path: Path) -> bool:
         """Cut an unfinished file after its last whole member, and finish it. Returns False if a gateway is writing the file."""

@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import json
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from gateway.features.ledger import feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
 from gateway.features.ledger.usage import UsageSampler
+from gateway.ledger_paths import file_name, in_progress_name, partition
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.groups import Group, GroupRule
@@ -149,6 +152,21 @@ async def test_flush_that_exit_interrupts_loses_nothing(
     ledger.close()
     assert [event["amount"] for event in written()] == [float(number) for number in range(101)]
     assert counters.ledger_dropped == 0
+
+
+async def test_running_ledger_finishes_files_of_other_names(
+    ledger: Ledger, tmp_path: Path, written: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = tmp_path / partition(0)
+    folder.mkdir(parents=True)
+    left = folder / in_progress_name(file_name("weir-9", 0, 0))
+    left.write_bytes(gzip.compress(b"{}\n"))
+    os.utime(left, (0.0, 0.0))
+    ledger._retain()
+    assert not left.exists()
+    assert written() == [{}]
+    assert caplog.messages == ["1 unfinished files of a gateway that has ended are finished"]
 
 
 async def test_failed_flush_is_counted_and_next_succeeds(

@@ -125,8 +125,36 @@ def test_flushed_events_survive_a_kill(killed):
 def test_old_file_of_another_gateway_is_finished(killed):
     other = ledger(killed, "weir-2")
     written = unfinished(killed)[0].stat().st_mtime
-    assert other.recover(written + STRANGER_SECONDS - 1) == 0
-    assert other.recover(written + STRANGER_SECONDS + 1) == 1
+    abandoned = written + other.rotate_seconds + STRANGER_SECONDS
+    assert other.recover(abandoned - 1) == 0
+    assert other.recover(abandoned + 1) == 1
+
+
+@pytest.mark.process
+def test_running_gateway_finishes_abandoned_files(killed):
+    """The killed gateway's host may never start again, or under another name."""
+    other = ledger(killed, "weir-2")
+    abandoned = unfinished(killed)[0].stat().st_mtime + other.rotate_seconds + STRANGER_SECONDS
+    assert other.finish_abandoned(abandoned - 1) == 0
+    assert other.finish_abandoned(abandoned + 1) == 1
+    assert len(lines(killed)[HOUR]) == 2_000
+
+
+def test_running_gateway_finishes_a_file_after_an_error(tmp_path, monkeypatch, caplog):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    files.close()
+    later = unfinished(tmp_path)[0].stat().st_mtime + 2 * STRANGER_SECONDS
+    assert [files.finish_abandoned(later) for _ in range(2)] == [0, 0]
+    assert len([each for each in caplog.messages if "the unfinished file" in each]) == 1
+    monkeypatch.undo()
+    assert files.finish_abandoned(later) == 1
+    assert lines(tmp_path) == {HOUR: ["a"]}
 
 
 def test_file_in_use_is_left_alone(tmp_path):
@@ -162,6 +190,29 @@ def test_unfinished_file_is_finished_without_locks(tmp_path):
     killed = ledger(tmp_path)
     killed.write({HOUR: ["a"]}, WALL, 0.0)
     assert ledger(tmp_path).recover(WALL) == 1
+    assert lines(tmp_path) == {HOUR: ["a"]}
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_gateway_leaves_its_own_open_files_alone(tmp_path):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    assert files.finish_abandoned(unfinished(tmp_path)[0].stat().st_mtime + 2 * STRANGER_SECONDS) == 0
+
+
+def test_file_that_another_gateway_finishes_first_is_no_error(tmp_path, monkeypatch, caplog):
+    killed = ledger(tmp_path)
+    killed.write({HOUR: ["a"]}, WALL, 0.0)
+    real_glob = Path.glob
+
+    def listed(path, pattern):
+        found = list(real_glob(path, pattern))
+        killed.close()
+        return iter(found)
+
+    monkeypatch.setattr(Path, "glob", listed)
+    assert ledger(tmp_path).recover(WALL) == 0
+    assert caplog.messages == []
     assert lines(tmp_path) == {HOUR: ["a"]}
 
 
