@@ -83,12 +83,16 @@ TopicName = Annotated[str, AfterValidator(_topic)]
 """A name that Kafka accepts for a topic."""
 
 
+MAX_SAMPLES: Final = 10_000
+MAX_SAMPLE_SECONDS: Final = 86_400
+
+
 class WindowConfig(Section):
     """`quotas.window`: Kafka's quota.window.num and quota.window.size.seconds. They set the burst too."""
 
-    samples: Annotated[int, Field(ge=2, le=10_000)] = described(
+    samples: Annotated[int, Field(ge=2, le=MAX_SAMPLES)] = described(
         "Number of samples (Kafka: `quota.window.num`).", 11, unit="samples"
     )
-    seconds: Annotated[int, Field(ge=1, le=86_400)] = described(
+    seconds: Annotated[int, Field(ge=1, le=MAX_SAMPLE_SECONDS)] = described(
         "Length of one sample (Kafka: `quota.window.size.seconds`).", 1, unit="seconds"
     )

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from gateway.config.section import MAX_SAMPLE_SECONDS, MAX_SAMPLES
 from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
@@ -37,6 +38,10 @@ MAX_BYTES = 1 << 28
 _MAX_HEADER = 4_096
 
 _TOTALS_PER_LINE = 50
+_MAX_INT64 = 2**63 - 1
+_MAX_NUMBER = 1e30
+"""No saved number is larger: the longest burst of the largest quota has 8e27 units. The arithmetic of meters stays finite."""
+
 _TAGS = ("user", "client_id", "ip", "group", "broker")
 
 
@@ -71,8 +76,10 @@ class _Header(_Saved):
     rows: Annotated[int, Field(ge=0)]
 
 
-_Metering = tuple[str, Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]]
-_Spent = Annotated[list[tuple[float, float, float]], Field(max_length=20_000)]
+_Count = Annotated[int, Field(ge=0, le=_MAX_INT64)]
+_Number = Annotated[float, Field(ge=-_MAX_NUMBER, le=_MAX_NUMBER)]
+_Metering = tuple[str, Annotated[int, Field(ge=1, le=MAX_SAMPLES)], Annotated[float, Field(gt=0, le=MAX_SAMPLE_SECONDS)]]
+_Spent = Annotated[list[tuple[_Number, _Number, _Number]], Field(max_length=20_000)]
 
 
 class _Row(_Saved):
@@ -85,7 +92,7 @@ class _Row(_Saved):
     group: str | None = None
     broker: int | None = None
     listener: str | None = None
-    limit: Annotated[float, Field(gt=0)]
+    limit: Annotated[float, Field(gt=0, le=_MAX_NUMBER)]
     metering: _Metering
     spent: Annotated[_Spent, Field(min_length=1)]
 
@@ -108,7 +115,7 @@ class _Total(_Saved):
     group: str | None = None
     broker: int | None = None
     name: str | None = None
-    total: Annotated[int, Field(ge=0)]
+    total: _Count
 
     def key(self) -> UsageKey:
         if self.name is not None:
@@ -118,7 +125,7 @@ class _Total(_Saved):
 
 class _Member(_Saved):
     member: str
-    sequence: Annotated[int, Field(ge=0)]
+    sequence: _Count
     told: list[_Total]
 
     def totals(self) -> PeerTotals:

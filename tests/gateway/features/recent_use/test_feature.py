@@ -217,6 +217,19 @@ async def test_unusable_file_is_logged_and_gateway_starts(path, caplog, content,
         assert len(read_usage(path).entities) == 1
 
 
+async def test_huge_number_costs_one_burst_and_no_start(path, caplog):
+    first = Gateway(path)
+    first.charge("etl", 100_000)
+    await first.usage.save()
+    saved = path.read_text()
+    path.write_text(saved.replace('"token_bucket", 11', f'"token_bucket", {10**310}'))
+    assert path.read_text() != saved
+    second = Gateway(path)
+    await second.usage.restore()
+    assert second.charge("etl", 10_000) == 0.0
+    assert "1 lines of" in caplog.text
+
+
 async def test_damaged_lines_are_skipped_and_counted(path, caplog):
     first = Gateway(path)
     first.charge("etl", 100_000)

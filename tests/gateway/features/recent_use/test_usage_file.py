@@ -54,7 +54,7 @@ usages = st.builds(
             st.integers(0, 9),
             st.dictionaries(
                 st.tuples(st.text(max_size=3), st.builds(Tags, names, names, st.just(False), names) | st.text(max_size=3)),
-                st.integers(0, 2**70),
+                st.integers(0, 2**63 - 1),
                 max_size=3,
             ),
         ),
@@ -162,6 +162,11 @@ DAMAGED = {
     "an unknown key": lambda line: line.replace(b'"kind"', b'"kinds"'),
     "nothing spent": lambda line: line[: line.index(b'"spent"')] + b'"spent": []}',
     "no samples": lambda line: line.replace(b'"window", 5', b'"window", 0'),
+    "too many samples for a float": lambda line: line.replace(b'"window", 5', b'"window", 1' + b"0" * 310),
+    "more samples than a config may have": lambda line: line.replace(b'"window", 5', b'"window", 10001'),
+    "a sample of more than a day": lambda line: line.replace(b"5, 2.0]", b"5, 86400.1]"),
+    "a limit that becomes infinite": lambda line: line.replace(b"1000000.0", b"1e308"),
+    "an amount that becomes infinite": lambda line: line.replace(b"100.0", b"1e308"),
 }
 
 
