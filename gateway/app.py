@@ -19,6 +19,7 @@ from gateway.config.reload import Reloader
 from gateway.config.topic_keys import own_topics
 from gateway.drain import Drain, Stopping
 from gateway.features.controller_mutations.costs import BROKER_CONFIGS
+from gateway.features.recent_use.worker_files import carry_over
 from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
@@ -85,6 +86,7 @@ class Gateway:
     def __init__(self, path: Path, config: WeirConfig, worker: Worker | None = None) -> None:
         self._parts = parts = SharedParts(path, config, worker)
         self._features = features = InstalledFeatures(parts, path, config, worker)
+        self._path = path
         self._tasks = BackgroundTasks(parts.counters.task_restarts)
         self._effective = EffectiveConfig(config, clock.wall(), parts.outlet)
         self._reloader = Reloader(path, config, self._apply, self._effective.record, prepare=features.prepare)
@@ -148,6 +150,8 @@ class Gateway:
         """
         if self._parts.locks is not None:
             await self._parts.locks.take()
+            single = self._effective.config.state.usage_file(self._path)
+            await carry_over(single, [single])
         for feature in self._features:
             await feature.restore()
         await self._admin.start()

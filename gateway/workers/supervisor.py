@@ -26,6 +26,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
+from gateway.features.recent_use.worker_files import carry_over
 from gateway.files.file_lock import StateLocks
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
@@ -73,6 +74,7 @@ class Supervisor:
     """Starts the workers, replaces those that die, and ends them."""
 
     def __init__(self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str]) -> None:
+        self._path = path
         self._config = config
         self._directory = directory
         self._common = Worker(0, directory.path, directory.claims)
@@ -130,6 +132,8 @@ class Supervisor:
             _log.error("%s", error)
             await self._admin.stop()
             return CANNOT_BIND
+        state = self._config.state
+        await carry_over(state.usage_file(self._path), state.usage_files(self._path, len(self._places)))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)

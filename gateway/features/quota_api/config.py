@@ -99,13 +99,15 @@ class StateConfig(Section):
             path = config_file.parent / self.usage_path
         return path if worker is None else path.with_stem(f"{path.stem}.{worker}")
 
+    def usage_files(self, config_file: Path, workers: int) -> list[Path]:
+        """The files of all processes."""
+        return [self.usage_file(config_file, worker) for worker in (range(workers) if workers > 1 else (None,))]
+
     def files(self, config_file: Path, workers: int) -> list[tuple[str, Path]]:
         """Each file that Weir writes, with the key of its path."""
         path = self.file(config_file)
         found = [("path", each) for each in (path, beside(path, TOPICS), beside(path, POSITION))]
-        return found + [
-            ("usage_path", self.usage_file(config_file, worker)) for worker in (range(workers) if workers > 1 else (None,))
-        ]
+        return found + [("usage_path", each) for each in self.usage_files(config_file, workers)]
 
     @model_validator(mode="after")
     def _apart(self) -> "StateConfig":

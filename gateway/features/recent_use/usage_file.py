@@ -161,6 +161,16 @@ def read_usage(path: Path) -> Usage:
         raise BadUsageFileError(f"it is damaged: {error!s}") from None
 
 
+def saved_at(path: Path) -> float | None:
+    """The wall time of the save, in seconds; None if there is no file, or if `read_usage` would refuse its header."""
+    try:
+        with path.open("rb") as file:
+            header = _Header.model_validate_json(file.readline(_MAX_HEADER))
+    except (OSError, ValidationError):
+        return None
+    return header.wall if header.version == VERSION else None
+
+
 def write_usage(path: Path, at: Moment, lines: Sequence[str]) -> None:
     """Replace the file. Raises OSError. A power failure may damage the file: a sync every few seconds costs too much."""
     header = {"version": VERSION, "boot": at.boot, "monotonic": at.monotonic, "wall": at.wall, "rows": len(lines)}

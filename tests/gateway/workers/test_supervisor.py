@@ -17,9 +17,16 @@ from typing import Any
 
 import pytest
 
+from gateway import clock
 from gateway.config.load import load_config
 from gateway.config.problems import ConfigError
+from gateway.features.quota_api.config import StateConfig
+from gateway.features.recent_use.usage_file import entity_line, write_usage
 from gateway.files import file_lock
+from gateway.quotas.engine import Metering
+from gateway.quotas.entity import Tags
+from gateway.quotas.meter import PastUse
+from gateway.quotas.recent_use import BucketUse, Moment, RecentUse
 from gateway.workers.supervisor import MAX_SOCKET_BYTES, PrivateDirectory, Supervisor, supervise
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.test_webhook import SECRET, Receiver
@@ -245,6 +252,21 @@ def test_one_worker_runs_in_one_process(tmp_path: Path) -> None:
     with gateway(tmp_path, workers=1) as weir:
         assert children(weir.pid) == []
         assert not any("worker" in event for event in weir.events())
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+def test_debt_outlives_a_change_of_workers(tmp_path: Path, before: int, after: int) -> None:
+    use = RecentUse(1_000.0, Metering(), (PastUse(0.0, 0.0, 1e6),))
+    line = entity_line(BucketUse("produce", Tags("alice", None), use))
+    quotas = {"entities": [{"user": "alice", "producer_byte_rate": 1_000}]}
+    weir = gateway(tmp_path, workers=after, quotas=quotas, sharing=None)
+    for file in StateConfig().usage_files(weir.config_file, before):
+        write_usage(file, Moment(clock.boot_id(), clock.monotonic(), clock.wall()), [line])
+    with weir:
+        restored = {None} if after == 1 else {0, 1}
+        wait_until(lambda: who_logged(weir, "recent usage restored") == restored, "each process restores the use")
+        (row,) = [row for row in weir.usage() if row["kind"] == "produce"]
+        assert row["tokens"] < 0.0
 
 
 def test_sigterm_ends_all_workers(tmp_path: Path) -> None:
