@@ -33,7 +33,7 @@ from gateway.reports.job import command as reports
 from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
 
-OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
+OK, CONFIG_ERROR, USAGE, CANNOT_BIND, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes. `weir quotas` exits with 1 if the gateway can't be reached; argparse itself exits with 2."""
 
 DEFAULT_ADMIN = "http://127.0.0.1:9644"
@@ -62,7 +62,8 @@ the smallest weir.yaml:
   listeners: [{bootstrap_port: 29092}]
   quotas: {entities: [{user: "<default>", producer_byte_rate: 1048576}]}
 
-exit codes: 0 clean, 1 config error or gateway not reached, 2 wrong usage, 3 an address can't be bound
+exit codes: 0 clean, 1 config error or gateway not reached, 2 wrong usage, 3 an address can't be bound,
+  130 interrupted by Ctrl-C
 """
 
 _SERVE = """\
@@ -112,7 +113,7 @@ example:
 _QUOTAS = """\
 Shows each client's rate beside its limit, the highest use first, from a running gateway. On a terminal the table
 is updated each second; in a file or a pipe it is printed once. A quota that no client has used lately has no row there:
---all lists these quotas too.
+--all lists these quotas too. Ctrl-C is the ordinary end of the table on a terminal: the exit code is 0.
 
 --groups shows the groups that share a capacity: the use and the present share of each. It also shows the part that
 a group lends (-) or borrows (+), and the part that the group may use at any time.
@@ -151,8 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plural = "error" if len(error.problems) == 1 else "errors"
         print(f"{error.source}: {len(error.problems)} {plural}", file=sys.stderr)
         return CONFIG_ERROR
-    except KeyboardInterrupt:
-        return OK
+    except KeyboardInterrupt as interrupt:
+        if options.run is _serve:  # before the event loop handles the signal
+            return OK
+        print(str(interrupt) or "interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of the pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest of the buffer
         return OK

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -52,13 +53,16 @@ async def show(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Print the answer as JSON, or draw it: again each second on a terminal unless `once`."""
+    """Print the answer as JSON, or draw it: on a terminal again each second until it is cancelled, unless `once`."""
     if as_json:
         print(json.dumps(await answer(), indent=2))  # not by rich, which replaces names such as :key:
     elif once or not console.is_terminal:
         console.print(draw(await answer()))
     else:
-        with Live(draw(await answer()), console=console, auto_refresh=False, screen=False) as live:
+        with (
+            Live(draw(await answer()), console=console, auto_refresh=False, screen=False) as live,
+            suppress(asyncio.CancelledError),  # Ctrl-C is the ordinary end of a table that is shown
+        ):
             while True:
                 await asyncio.sleep(REFRESH_SECONDS)
                 live.update(draw(await answer()), refresh=True)

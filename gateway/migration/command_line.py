@@ -157,7 +157,7 @@ keys of the --command-config file, as Kafka's tools take them; others are an err
   ssl.endpoint.identification.algorithm, client.id, request.timeout.ms
 Relative paths in this file start at the current directory, as for Kafka's tools.
 
-exit codes: 0 done, 1 refused or failed (nothing is half done without a message), 2 wrong usage
+exit codes: 0 done, 1 refused or failed (nothing is half done without a message), 2 wrong usage, 130 interrupted by Ctrl-C
 """
 
 
@@ -179,8 +179,6 @@ def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
             options.parser.error(str(error))
         except MigrationError as error:
             print(error, file=sys.stderr)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
         return 1
 
     return run

@@ -58,7 +58,7 @@ class _Plan:
 
 
 def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> int:
-    """Returns the exit code. Raises MigrationError."""
+    """Returns the exit code. Raises MigrationError, and KeyboardInterrupt with the way back in its message."""
     check_not_gateway(config, access.bootstrap)
     # An existing file is refused below: after a lift, its repetition has nothing to lift, and that is no error.
     restore_file.check_folder(options.restore_file)
@@ -85,7 +85,7 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
     except KeyboardInterrupt:
         if not options.restore_file.exists():
             raise
-        raise MigrationError(f"interrupted; {_gone(access, options)}") from None
+        raise KeyboardInterrupt(f"interrupted; {_gone(access, options)}") from None
     print(f"lifted {len(plan.translation.moved)} quotas; {_way_back(access, options)} exactly as they were")
     return 0
 

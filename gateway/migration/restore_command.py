@@ -23,11 +23,11 @@ class RestoreOptions:
 
 
 def restore(path: Path, content: RestoreFile, access: Access, options: RestoreOptions) -> int:
-    """Returns the exit code. Raises MigrationError."""
+    """Returns the exit code. Raises MigrationError, and KeyboardInterrupt with the remedy in its message."""
     try:
         return asyncio.run(_restore(path, content, access, options))
     except KeyboardInterrupt:
-        raise MigrationError("interrupted — repeat the command until it reports success: it sets the rest") from None
+        raise KeyboardInterrupt("interrupted — repeat the command until it reports success: it sets the rest") from None
 
 
 async def _restore(path: Path, content: RestoreFile, access: Access, options: RestoreOptions) -> int:

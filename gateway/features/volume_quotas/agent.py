@@ -86,7 +86,8 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
             _log.error("%s: the agent publishes without metrics and probes", error)
     stopped = asyncio.Event()
     stopping = asyncio.create_task(stopped.wait())
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
+    # Ctrl-C ends a single publication as it ends other commands that run once: by a KeyboardInterrupt.
+    for signal_number in (signal.SIGTERM,) if once else (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
     _log.info("publishing the usage of broker %d", agent.broker, extra={"paths": list(agent.paths)})
     interval = agent.volumes.publish_interval_ms / 1000

@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 from rich.console import Console
+from rich.text import Text
 
-from gateway.admin.admin_client import AdminUnreachableError
+from gateway.admin.admin_client import AdminUnreachableError, Answer
 from gateway.admin.group_table import show_groups
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
-from gateway.admin.table import forgive_debts, quota_table, show_quotas
+from gateway.admin.table import forgive_debts, quota_table, show, show_quotas
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
@@ -159,6 +160,19 @@ async def test_terminal_is_redrawn_until_stopped(server: AdminServer, view: Admi
     url = f"http://127.0.0.1:{server.port}"
     task = asyncio.create_task(show_quotas(url, once=False, as_json=False, console=screen.console))
     await asyncio.wait_for(screen.drawn_twice.wait(), 20)
+    task.cancel()
+    await task
+
+
+async def test_table_that_was_never_drawn_is_no_ordinary_end() -> None:
+    asked = asyncio.Event()
+
+    async def answer() -> Answer:
+        asked.set()
+        return await asyncio.Future()
+
+    task = asyncio.create_task(show(answer, Text, Screen(terminal=True).console, once=False, as_json=False))
+    await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

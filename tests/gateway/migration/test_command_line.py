@@ -22,6 +22,7 @@ from gateway.migration.broker_quotas import entity_of
 from gateway.migration.lift_command import _running_quotas
 from loadtest.testkit.kafka import free_port
 from tests.gateway.admin.test_table import answering
+from tests.gateway.migration.stub_cluster import StubCluster
 
 CONFIG = """\
 upstream: {{bootstrap_servers: ["127.0.0.1:{port}"]}}
@@ -238,11 +239,23 @@ def test_interrupted_command_is_not_done(
         "_lift": ["quotas", "lift", "--config", str(config), "--restore-file", str(config.with_name("lifted.json"))],
         "_restore": ["quotas", "restore", str(restore)],
     }
-    assert main(arguments[command]) == 1
+    assert main(arguments[command]) == 130
     assert capsys.readouterr().err.startswith("interrupted")
 
 
-async def interrupt(_: BrokerAdmin) -> None:
+def test_interrupted_removal_names_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(BrokerAdmin, "alter_in_waves", interrupt)
+    restore = tmp_path / "restore.json"
+    with StubCluster() as cluster:
+        config = tmp_path / "weir.yaml"
+        config.write_text(CONFIG.format(port=cluster.port).replace("100000", "1000"))
+        assert main(["quotas", "lift", "--config", str(config), "--restore-file", str(restore), "--yes"]) == 130
+    assert capsys.readouterr().err.startswith(f"interrupted; some quotas may be gone: `weir quotas restore {restore}")
+
+
+async def interrupt(*_: BrokerAdmin) -> None:
     signal.raise_signal(signal.SIGINT)
     await asyncio.sleep(60)
 
