@@ -151,7 +151,8 @@ class Notify(Feature[NotifyConfig | None]):
                 "limit": row.limit,
                 "quota": row.level,
                 "set_in": context.set_in,
-                "since": round(notice.seconds, 1),
+                "since": round(notice.seconds, 1),  # deprecated in 0.3.0 in favour of `episode_seconds`
+                "episode_seconds": round(notice.seconds, 1),
                 "addresses": list(row.addresses),
                 "reason": f"quota_{notice.event}",
             },

@@ -83,11 +83,15 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
         return f"{entity} uses {row.used_ratio:.0%} of {own}. Throttling begins at 100%."
     if notice.event == THROTTLED:
         addresses = f" Addresses: {escape(', '.join(row.addresses[-_SHOWN_ADDRESSES:]))}." if row.addresses else ""
-        if context.enforce:
-            state = f"is throttled by {own if context.shares else quota}"
+        use = f"use {kind.text(row.rate)}, {row.used_ratio:.0%} of the {whole}"
+        if not context.enforce:
+            state = f"is over, and not throttled by, the unenforced {whole} {'of ' if context.shares else ''}{quota}: {use}"
+        elif context.shares:
+            state = f"is throttled by {own}: {use}"
         else:
-            state = f"is over, and not throttled by, the unenforced {whole} {'of ' if context.shares else ''}{quota}"
-        return f"{entity} {state}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the {whole}.{addresses}"
+            # No used fraction: it is that of the burst, about 100% for a throttled client, whatever its rate.
+            state = f"is throttled by {quota}: mean rate {kind.text(row.rate)} with the burst"
+        return f"{entity} {state}.{addresses}"
     throttled = f"{notice.throttled_requests:,} requests were throttled" if THROTTLED in notice.reported else "no throttle"
     return (
         f"{entity} has been below {own} for {notice.quiet_seconds:,.0f} s. In the"

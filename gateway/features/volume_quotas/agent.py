@@ -55,8 +55,9 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
     if not found:
         remedy = "list the broker's log.dirs, or give --path"
         problems.append(Problem("quotas.volumes.agent.paths", "is empty", remedy))
+    named = "--path" if paths else "quotas.volumes.agent.paths"
     problems += [
-        Problem("quotas.volumes.agent.paths", "does not exist here", "name the broker's log.dirs", value=path)
+        Problem(named, "does not exist on this host", "name the broker's log.dirs", value=path)
         for path in found
         if not Path(path).exists()
     ]

@@ -155,8 +155,9 @@ def test_log_names_quota_place_addresses_and_event(caplog: pytest.LogCaptureFixt
     (record,) = caplog.records
     assert record.getMessage() == (
         "user alice, client-id etl is throttled by producer_byte_rate 1.00 MiB/s of user=<default>, client-id=<default>"
-        " (weir.yaml:6): use 879 KiB/s, 120% of the quota. Addresses: 10.0.0.7."
+        " (weir.yaml:6): mean rate 879 KiB/s with the burst. Addresses: 10.0.0.7."
     )
+    assert vars(record)["episode_seconds"] == vars(record)["since"] == 0.0
     assert (vars(record)["user"], vars(record)["set_in"], vars(record)["addresses"]) == ("alice", "weir.yaml:6", ["10.0.0.7"])
 
 

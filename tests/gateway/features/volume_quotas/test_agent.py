@@ -13,8 +13,10 @@ import pytest
 from gateway.cluster import client
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
+from gateway.config.load import parse_config
 from gateway.config.model import UpstreamConfig
-from gateway.features.volume_quotas.agent import FAILED, OK, Agent, publish_volumes
+from gateway.config.problems import ConfigError
+from gateway.features.volume_quotas.agent import FAILED, OK, Agent, agent_config, publish_volumes
 from gateway.features.volume_quotas.config import VolumesConfig
 
 
@@ -30,3 +32,23 @@ async def test_sigterm_is_heard_while_brokers_are_silent(once, code, monkeypatch
         with closing(connection):
             os.kill(os.getpid(), signal.SIGTERM)
             assert await agent == code
+
+
+CONFIG = """
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{bootstrap_port: 29092}]
+quotas: {volumes: {agent: {broker_id: 3, paths: [/missing/of-config]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        (["/missing/of-option"], "--path: does not exist on this host (value /missing/of-option)"),
+        (None, "quotas.volumes.agent.paths: does not exist on this host (value /missing/of-config)"),
+    ],
+)
+def test_missing_path_is_named_by_its_option_or_key(paths, text):
+    with pytest.raises(ConfigError) as error:
+        agent_config(parse_config(CONFIG, source="weir.yaml"), Path("weir.yaml"), None, paths)
+    assert text in str(error.value)
