@@ -106,7 +106,7 @@ class InstalledFeatures:
             engine,
             alterations,
             outlet,
-            writes_copy=worker is None or worker.number == 0,  # all workers have one file
+            writes_copy=lambda: worker is None or (worker.number == 0 and worker.supervised),  # all workers have one file
             groups=lambda: {group.name for group in self._config.quotas.groups},
             on_quotas=self.topics.override,
             applied=reconsider,
@@ -120,6 +120,7 @@ class InstalledFeatures:
             None if sharing is None else sharing.member,
             parts.counters.usage_saves,
             engine.shadows,
+            lambda: worker is None or worker.supervised,
         )
 
         self._config = config

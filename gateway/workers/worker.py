@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import select
 import shutil
 import signal
 import socket
@@ -48,8 +49,16 @@ class Worker:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""
         return parse_kept_config(read_config_text(self.config_file), source=str(path), directory=path.parent)
 
+    @property
+    def supervised(self) -> bool:
+        """False once the supervisor has ended: then the next one's workers may write the state files.
+
+        The supervisor holds the other end of standard input, and writes nothing.
+        """
+        return not select.select([sys.stdin], [], [], 0.0)[0]
+
     def when_alone(self, stop: Callable[[], None]) -> None:
-        """Call `stop` when the supervisor has ended: it holds the other end of standard input, and writes nothing.
+        """Call `stop` when the supervisor has ended.
 
         Otherwise the workers of a killed supervisor would run beside those of the next one, and nobody would know.
         """

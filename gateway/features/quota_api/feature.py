@@ -37,7 +37,7 @@ class QuotaApi(Feature[QuotaAdmins]):
         queue: AlterQueue,
         outlet: Outlet,
         *,
-        writes_copy: bool,
+        writes_copy: Callable[[], bool],
         groups: Callable[[], Container[str | None]],
         on_quotas: Callable[[DynamicQuotas], None],
         applied: Callable[[], None],

@@ -48,7 +48,7 @@ class QuotaTopic:
         copy: QuotaCopy,
         on_change: Callable[[DynamicQuotas], None],
         *,
-        writes_copy: bool = True,
+        writes_copy: Callable[[], bool] = lambda: True,
     ) -> None:
         self._on_change = on_change
         self._copy = copy
@@ -142,9 +142,8 @@ class QuotaTopic:
 
     async def stop(self) -> None:
         """Save the copy for the last time: `run` may have been cancelled just after a change."""
-        if self._writes_copy:
-            with suppress(NotSavedError):  # already logged, or the topic has the change as well
-                await self._save_copy()
+        with suppress(NotSavedError):  # already logged, or the topic has the change as well
+            await self._save_copy()
 
     def report(self) -> QuotaTopicReport:
         status = self._log.status
@@ -255,7 +254,7 @@ class QuotaTopic:
 
     async def _keep_copy(self) -> None:
         failing = False
-        while self._writes_copy:
+        while True:
             await self._to_copy.wait()
             self._to_copy.clear()
             try:
@@ -271,6 +270,8 @@ class QuotaTopic:
 
     async def _save_copy(self) -> None:
         async with self._saving:
+            if not self._writes_copy():
+                return
             known, position = self._known, self._position
             if known != self._copied:
                 self._copied = await self._copy.save(self._copied, known)

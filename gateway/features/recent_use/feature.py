@@ -6,7 +6,7 @@ After a failed save or restore the gateway serves clients all the same: at worst
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -92,7 +92,7 @@ class RecentPeers(Protocol):
 class RecentUsage(Feature[None]):
     """Saves the use of one gateway to the file at `path`, every `interval` seconds. `saves` counts by result.
 
-    `peers` is None for a gateway that does not share its quotas.
+    `peers` is None for a gateway that does not share its quotas. `may_save` is False once another process may have the file.
     """
 
     metrics = METRICS
@@ -107,6 +107,7 @@ class RecentUsage(Feature[None]):
         peers: RecentPeers | None,
         saves: Counter[str],
         shadows: ShadowEngine | None = None,
+        may_save: Callable[[], bool] = lambda: True,
     ) -> None:
         self._peers = peers
         self._topics = topics
@@ -116,6 +117,7 @@ class RecentUsage(Feature[None]):
         self._interval = interval
         self._engine = engine
         self._shadows = shadows
+        self._may_save = may_save
         self._listeners = listeners
         self._file_has_lines = True
         self._write: asyncio.Future[None] | None = None
@@ -180,7 +182,7 @@ class RecentUsage(Feature[None]):
         self._worked = 0.0
         at, uses = await in_slices(self._measured(self._uses()))
         lines = await in_slices(self._measured(self._lines(at, uses)))
-        if not lines and not self._file_has_lines:
+        if (not lines and not self._file_has_lines) or not self._may_save():
             return
         left_out = drop_excess(lines)
         # The thread only writes: a thread that makes text would contend for Python's lock.

@@ -37,6 +37,9 @@ pytestmark = pytest.mark.process
 API_VERSIONS = bytes.fromhex("00120000000000010000")
 REQUEST = len(API_VERSIONS).to_bytes(4, "big") + API_VERSIONS
 QUOTAS = {"entities": [{"user": "<default>", "producer_byte_rate": 100_000}]}
+_USE = RecentUse(1e5, Metering(), (PastUse(0.0, 0.0, 1e8),))
+DEBT = entity_line(BucketUse("produce", Tags("alice", None), _USE))
+"""A line of recent usage: about 1 000 s of debt by these quotas."""
 
 
 def gateway(directory: Path, upstream: str = "", **config: Any) -> Weir:
@@ -256,12 +259,9 @@ def test_one_worker_runs_in_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 def test_debt_outlives_a_change_of_workers(tmp_path: Path, before: int, after: int) -> None:
-    use = RecentUse(1_000.0, Metering(), (PastUse(0.0, 0.0, 1e6),))
-    line = entity_line(BucketUse("produce", Tags("alice", None), use))
-    quotas = {"entities": [{"user": "alice", "producer_byte_rate": 1_000}]}
-    weir = gateway(tmp_path, workers=after, quotas=quotas, sharing=None)
+    weir = gateway(tmp_path, workers=after, sharing=None)
     for file in StateConfig().usage_files(weir.config_file, before):
-        write_usage(file, Moment(clock.boot_id(), clock.monotonic(), clock.wall()), [line])
+        write_usage(file, Moment(clock.boot_id(), clock.monotonic(), clock.wall()), [DEBT])
     with weir:
         restored = {None} if after == 1 else {0, 1}
         wait_until(lambda: who_logged(weir, "recent usage restored") == restored, "each process restores the use")
@@ -309,6 +309,30 @@ def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     weir.process.wait()
     wait_until(lambda: not any(map(alive, running)), "the workers are gone")
     assert not directory.exists()
+
+
+def test_workers_of_a_killed_supervisor_save_no_use(tmp_path: Path) -> None:
+    """The next supervisor's workers write the same files while the old workers drain."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        state = {"usage_interval_ms": 3_600_000}
+        weir = gateway(
+            tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", connections={"drain_seconds": 3_600}, state=state, sharing=None
+        )
+        files = StateConfig().usage_files(weir.config_file, 2)
+        for file in files:
+            write_usage(file, Moment(clock.boot_id(), clock.monotonic(), clock.wall()), [DEBT])
+        weir.start()
+        running = pids(weir)
+        with socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=30) as client:
+            client.sendall(REQUEST)
+            wait_until(lambda: weir.metric("weir_requests_total"), "the request is in flight")
+            for file in files:
+                file.write_text("of the next worker")
+            weir.process.kill()
+            weir.process.wait()
+            wait_until(lambda: who_logged(weir, "draining 1 connections"), "the drain waits for the connection")
+    wait_until(lambda: not any(map(alive, running)), "the workers are gone")
+    assert [file.read_text() for file in files] == ["of the next worker"] * 2
 
 
 def test_second_sigterm_cuts_connections(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The settings of a gateway that is one of several workers."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,16 @@ def test_worker_starts_with_config_in_effect(tmp_path: Path) -> None:
     assert limits == [0.00005, 1e16]
     Worker(0, tmp_path, NO_CLAIMS).keep(config)
     assert Worker(1, tmp_path, NO_CLAIMS).config(tmp_path / "weir.yaml") == config
+
+
+def test_end_of_the_supervisor_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, supervisors = os.pipe()
+    with os.fdopen(ours) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        worker = Worker(0, tmp_path, NO_CLAIMS)
+        assert worker.supervised
+        os.close(supervisors)
+        assert not worker.supervised
 
 
 def test_secret_files_are_checked_again(tmp_path: Path) -> None:

@@ -576,6 +576,18 @@ async def test_last_change_is_in_the_copy_of_a_gateway_that_ends():
     assert copy.position.offset == 3
 
 
+async def test_copy_of_another_process_is_left_alone():
+    """The workers of the next supervisor have the same file."""
+    topic, copy = KeptTopic(), Copy({})
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+    async with gateway(topic, copy) as here:
+        await copy.positioned.wait()
+        here.log._writes_copy = lambda: False
+        await here.log.save({ALICE: RATE}, {ALICE: OTHER})
+    await here.log.stop()
+    assert copy.quotas == {ALICE: RATE}
+
+
 async def test_gateway_that_ends_waits_for_a_copy_under_way():
     """A thread goes on to write after its task was cancelled, so a second one would write the same file."""
     topic, copy, under_way, may_end = KeptTopic(), Copy({}), asyncio.Event(), asyncio.Event()

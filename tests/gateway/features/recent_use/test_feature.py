@@ -134,6 +134,15 @@ async def test_restored_use_is_not_restored_twice(path):
     assert read_usage(path).entities == ()
 
 
+async def test_file_of_another_process_is_left_alone(path):
+    gateway = Gateway(path)
+    gateway.charge("etl", 100_000)
+    gateway.usage._may_save = lambda: False
+    await gateway.usage.save()
+    assert not path.exists()
+    assert gateway.usage.saves == {}
+
+
 async def test_saves_repeat_without_blocking_the_loop(path, monkeypatch):
     gateway = Gateway(path)
     gateway.charge("etl", 100_000)
