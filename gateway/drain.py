@@ -71,7 +71,7 @@ class Drain:
         self._sessions = sessions
         self._listeners = listeners
         self._config = config
-        self._told = 0
+        self._drained = 0
         self.active = False
 
     async def run(self, at_once: asyncio.Event) -> None:
@@ -79,7 +79,7 @@ class Drain:
         config, began = self._config(), clock.monotonic()
         self.active = True
         if config.drain_delay_seconds > 0.0 and not at_once.is_set():
-            _log.info("draining: /readyz says no, connections are accepted for %g s more", config.drain_delay_seconds)
+            _log.info("draining: /readyz answers 503; Weir accepts connections for %g s more", config.drain_delay_seconds)
             await _first_of(config.drain_delay_seconds, at_once.wait())
         for listener in self._listeners:
             listener.finish()
@@ -90,20 +90,20 @@ class Drain:
 
     async def _end_sessions(self, seconds: float) -> None:
         """End all sessions, the last one after half of `seconds` at most, and return when none is left."""
-        untold: deque[OpenSession] = deque(self._sessions)
-        taken_up = set(untold)
-        pace = max(ENDED_PER_SECOND, 2.0 * len(untold) / max(seconds, _STEP_SECONDS))
+        waiting: deque[OpenSession] = deque(self._sessions)
+        taken_up = set(waiting)
+        pace = max(ENDED_PER_SECOND, 2.0 * len(waiting) / max(seconds, _STEP_SECONDS))
         began = clock.monotonic()
         while True:
             allowed = int((clock.monotonic() - began + _STEP_SECONDS) * pace)
-            while untold and self._told < allowed:
-                session = untold.popleft()
+            while waiting and self._drained < allowed:
+                session = waiting.popleft()
                 session.drain()
-                self._told += session.draining  # a session that is closing already does not drain
-            if not untold:  # handshakes that end by now make sessions
-                untold.extend(session for session in self._sessions if session not in taken_up)
-                taken_up.update(untold)
-            if untold or any(listener.starting for listener in self._listeners):
+                self._drained += session.draining  # a session that is closing already does not drain
+            if not waiting:  # handshakes that end by now make sessions
+                waiting.extend(session for session in self._sessions if session not in taken_up)
+                taken_up.update(waiting)
+            if waiting or any(listener.starting for listener in self._listeners):
                 await asyncio.sleep(_STEP_SECONDS)
             elif len(self._sessions):
                 await self._sessions.wait_empty()
@@ -118,10 +118,10 @@ class Drain:
 
     def _conclude(self, seconds: float) -> None:
         cut, under_way = self._left()
-        drained = self._told - sum(session.draining and not session.half_closed for session in self._sessions)
+        drained = self._drained - sum(session.draining and not session.half_closed for session in self._sessions)
         level = logging.WARNING if cut else logging.INFO
         _log.log(
-            level, "drained in %.1f s: %d connections ended at a request's end, %d are cut with %d requests under way",
+            level, "drained in %.1f s: %d connections closed between two requests, %d closed with %d unanswered requests",
             seconds, drained, cut, under_way, extra={"drained": drained, "cut": cut, "seconds": round(seconds, 1)},
         )  # fmt: skip
 

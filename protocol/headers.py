@@ -107,7 +107,9 @@ def _require_api_versions(api_key: int, version: int) -> None:
     if spec is None or not spec.on_broker_listener:
         raise UnsupportedVersion("unknown_api", f"the gateway does not advertise API key {api_key}")
     raise UnsupportedVersion(
-        "unsupported_version", f"{spec.name} v{version}: the gateway advertises v{spec.min_version}-{spec.max_version}"
+        "unsupported_version",
+        f"{spec.name} v{version}: the gateway advertises v{spec.min_version}-{spec.max_version};"
+        " the client must choose a version by ApiVersions",
     )
 
 

@@ -28,6 +28,8 @@ LONG = " ".join(["word"] * 26)
         ("a.md", f"{LONG}.\n", [(1, "length")]),
         ("a.md", "# What does it do?\n\n```\nwhat --ever\n```\n`what` is code. `a b`\n", []),
         ("a.md", "We can tell a client apart.\n", []),
+        ("a.md", "The events that a target is told.\n", [(1, "name")]),
+        ("a.md", "Call `file.tell()` or file.tell(0), a tell-tale of `told`.\n", []),
         ("a.py", '"""Whether it is."""\n', [(1, "clause")]),
         ("a.py", 'def f():\n    """A sum.\n\n    Who asks is counted.\n    """\n', [(4, "clause")]),
         ("a.py", "# The reason is long,\n# and here. Whoever comes waits.\n", [(2, "clause")]),

@@ -324,11 +324,11 @@ def _binds(quotas: Iterable[Mapping[str, Any]], children: Sequence[str]) -> list
             )
         elif kind.name in by_kind:
             found.append(f"{kind.config_key} binds at {kind.text(by_kind[kind.name]['limit'])}{_together(by_kind[kind.name])}.")
-    told = {_PRODUCE.name, _FETCH.name} | ({_REQUESTS.name} if found else set())
+    reported = {_PRODUCE.name, _FETCH.name} | ({_REQUESTS.name} if found else set())
     others = [
         quota
         for quota in limited
-        if quota["kind"] not in told and (quota is by_kind[quota["kind"]] or "ip" in KINDS[quota["kind"]].entity_types)
+        if quota["kind"] not in reported and (quota is by_kind[quota["kind"]] or "ip" in KINDS[quota["kind"]].entity_types)
     ]
     found += [f"{each['key']} binds at {KINDS[each['kind']].text(each['limit'])} of {each['entity']}." for each in others]
     return [*found, _OF_BROKERS]

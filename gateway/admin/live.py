@@ -79,7 +79,7 @@ class LiveFeed:
         self._viewers.add(viewer)
         try:
             history, snapshot = await self._first.get()
-            await response.write(await _event("history", history) + await _event("picture", snapshot))
+            await response.write(await _event("history", history) + await _event("snapshot", snapshot))
             while (event := await viewer.get()) is not None:
                 await response.write(event)
         except ConnectionError:  # the viewer has left
@@ -101,7 +101,7 @@ class LiveFeed:
         self._source.record_second()
         if self._viewers:
             _, snapshot = await self._source.snapshot_with_history()
-            event = await _event("picture", snapshot)
+            event = await _event("snapshot", snapshot)
             for viewer in self._viewers:
                 _offer(viewer, event)
 

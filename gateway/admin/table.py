@@ -88,7 +88,7 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
         names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id", "group") if debt.get(key))
         print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}{place}")
     if not answer["cleared"]:
-        print("nothing to clear: no such client or group is in debt. Give the names that its row in `weir quotas` has.")
+        print("nothing to clear: no client or group of this name is in debt. `weir quotas` shows the names.")
 
 
 def quota_table(answer: Answer, width: int) -> Group:
@@ -114,7 +114,7 @@ def quota_table(answer: Answer, width: int) -> Group:
     if not answer["enforce"]:
         notes.append(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
     if "early" not in left_out and any(row["early_total"] for row in answer["rows"]):
-        notes.append(Text("early: requests that came before their client's throttle time was over, and by how much at most."))
+        notes.append(Text("early: requests that came before their client's throttle time was over, and the largest lead."))
     if any(row.get("shadow") for row in answer["rows"]):
         notes.append(
             Text("shadow: a limit that delays nobody. It shows how many requests it would throttle, and for how long.")

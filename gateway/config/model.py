@@ -298,7 +298,7 @@ class WeirConfig(Section):
         if not self.quotas.entities and not self.quotas.groups:
             found.append("quotas.entities: is empty, so no client is limited — add entities")
         elif not self.quotas.enforce:
-            found.append("quotas.enforce: is false, usage is measured but no client is delayed — set it to true")
+            found.append("quotas.enforce: is false, so Weir measures and delays no client — set it to true when the trial ends")
         for place, key, section, effect in self._sections_that_may_be_off():
             if key in section.model_fields_set and getattr(section, key) is None:
                 found.append(f"{place}{key}: is empty, {effect}")

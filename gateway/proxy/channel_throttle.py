@@ -31,7 +31,7 @@ class ProducerDelay(Protocol):
 
 
 class ChannelThrottle:
-    """Joins Kafka's mute states with our pipelining.
+    """Applies Kafka's mute states to a connection with several requests in flight.
 
     Kafka reads one request at a time; here many may be in flight when one of them goes over its quota. That one (`_entry`)
     mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute,

@@ -91,7 +91,7 @@ class Client:
             self._give_back(now)
 
     def find_room(self, now: float) -> bool:
-        """Look all buckets up again if the client shares one for want of room, and there is room now. False if not."""
+        """Look all buckets up again if the client shares one because the engine was full, and has room now. False if not."""
         for path in self._buckets.values():
             for bucket in path:
                 if bucket.resolution.tags.overflow and self._engine.has_room(bucket, renamed=self._renamed):

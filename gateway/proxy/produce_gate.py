@@ -18,10 +18,10 @@ class ProduceGate:
     """
 
     __slots__ = (
+        "deferred_total",
         "delay",
         "learning",
         "paused",
-        "put_off_total",
         "refused_total",
         "throttled_total",
         "totals",
@@ -33,7 +33,7 @@ class ProduceGate:
         self.learning = False
         self.throttled_total = 0  # requests that went to their broker and were delayed
         self.refused_total = 0  # requests that were answered with an error
-        self.put_off_total = 0  # deferrals: of requests without an answer (acks=0), and before the first verdict
+        self.deferred_total = 0  # deferrals: of requests without an answer (acks=0), and before the first verdict
         self.totals = KindTotals()
 
     @property
@@ -48,7 +48,7 @@ class ProduceGate:
 
     def defer(self) -> float:
         """Count that a request is deferred, and return the seconds after which to look again."""
-        self.put_off_total += 1
+        self.deferred_total += 1
         return self.delay
 
     def refused(self) -> float:

@@ -134,7 +134,7 @@ class RequestStream:
             self._take_all(now)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
-        """As `feed`, in any state."""
+        """As `feed`, for a chunk that the fast path cannot take as a whole."""
         pos, end = self._framing.skip, len(chunk)
         if pos:
             self._produce.arrived(chunk, min(pos, end), now, whole=pos <= end)

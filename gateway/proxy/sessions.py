@@ -83,7 +83,7 @@ class OpenSession(Protocol):
         ...
 
     def find_room(self) -> None:
-        """Leave the buckets that its client shares for want of room (`QuotaEngine`), if there is room now."""
+        """Leave the buckets that its client shares because the engine was full (`max_entities`), if there is room now."""
         ...
 
     def call_ready(self) -> None:
@@ -134,7 +134,7 @@ class Sessions:
             session.reconsider()
 
     def find_room(self) -> Steps[None]:
-        """Have the sessions whose clients share buckets for want of room look for buckets of their own."""
+        """Have the sessions whose clients share buckets because the engine was full look for buckets of their own."""
         for session in self:
             if session in self._open:
                 session.find_room()

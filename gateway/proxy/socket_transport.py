@@ -51,8 +51,8 @@ class SocketTransport(PolledSocket):
 
     __deletable__ = ("_get_buffer", "_protocol", "_received")
     __slots__ = (
-        "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_pending", "_pending_bytes", "_poller",
-        "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into", "_send", "_state", "_tells",
+        "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_notifies", "_pending", "_pending_bytes",
+        "_poller", "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into", "_send", "_state",
         "_write_ended", "_writing_paused",
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ class SocketTransport(PolledSocket):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Call this protocol from now on, without `connection_made`."""
         self._protocol = cast("asyncio.Protocol", protocol)
-        buffered, self._tells = _abilities(type(protocol))  # `_tells` until it is told
+        buffered, self._notifies = _abilities(type(protocol))  # until the protocol is notified
         self._get_buffer: Callable[[int], memoryview] | None = None
         self._received: Callable[[Any], None]
         if buffered:
@@ -160,7 +160,7 @@ class SocketTransport(PolledSocket):
         if self._state == _OPEN and not self._read_ended:
             if self._reading:
                 events |= READ
-            elif self._tells:
+            elif self._notifies:
                 events |= PEER_CLOSED
         if events != self.events:
             self._reads = 0
@@ -178,9 +178,9 @@ class SocketTransport(PolledSocket):
             if self.events & READ and events & ~WRITE:
                 self._read()
             elif self.events & PEER_CLOSED and events & ~WRITE:
-                self._tells = False
+                self._notifies = False
                 self._watch()
-                tell_of_close(self._protocol)
+                notify_of_close(self._protocol)
             if self.events & WRITE and events & ~READ:
                 self._flush()
         except Exception as error:
@@ -366,11 +366,11 @@ def _abilities(protocol: type) -> tuple[bool, bool]:
     return known
 
 
-def tell_of_close(protocol: asyncio.BaseProtocol) -> None:
+def notify_of_close(protocol: asyncio.BaseProtocol) -> None:
     """Call a protocol's `peer_closed`, if it has this method: the peer has closed its side, and its last bytes are not read."""
-    told: Callable[[], None] | None = getattr(protocol, "peer_closed", None)
-    if told is not None:
-        told()
+    notify: Callable[[], None] | None = getattr(protocol, "peer_closed", None)
+    if notify is not None:
+        notify()
 
 
 def is_own(transport: object) -> bool:

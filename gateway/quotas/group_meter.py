@@ -95,7 +95,7 @@ class EntitledBucket(TokenBucket):
         return -self._tokens / self._limit
 
     def lent(self) -> None:
-        """The parent has paid for the use."""
+        """Note that the parent's bucket has paid for the use: the own debt is at most `_most_free` units."""
         if self._free < -self._most_free:
             self._free = -self._most_free
 

@@ -131,7 +131,7 @@ class Line:
         self._due = max(self._due, due)
 
     def leave(self, consumer: Consumer) -> None:
-        """The consumer's turn has come."""
+        """Remove the consumer from the line."""
         if consumer._line is self:
             consumer._line = None
             if consumer._round >= self._round - 1:

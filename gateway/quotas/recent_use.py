@@ -42,11 +42,11 @@ class RecentUse:
 
     limit: float
     metering: Metering
-    spent: tuple[PastUse, ...]
+    used: tuple[PastUse, ...]
 
     def aged(self, seconds: float) -> "RecentUse":
         """Return the same use, as it is `seconds` later."""
-        return replace(self, spent=_aged(self.spent, seconds))
+        return replace(self, used=_aged(self.used, seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +86,18 @@ class PeerTotals:
     totals: Mapping[UsageKey, int]
 
 
-def _aged(spent: Iterable[PastUse], seconds: float) -> tuple[PastUse, ...]:
-    return tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in spent)
+def _aged(used: Iterable[PastUse], seconds: float) -> tuple[PastUse, ...]:
+    return tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in used)
 
 
 def recent_use(kind: str, meter: Meter | None, engine: QuotaEngine, now: float) -> RecentUse | None:
     """Return the use that a meter still counts, None if there is none."""
     if meter is None or meter.idle(now):
         return None
-    spent = tuple(meter.dump(now))
-    if not spent:  # a full bucket that still remembers presumed use of peers
+    used = tuple(meter.dump(now))
+    if not used:  # a full bucket that still remembers presumed use of peers
         return None
-    return RecentUse(meter.limit, engine.settings.metering_of(KINDS[kind]), spent)
+    return RecentUse(meter.limit, engine.settings.metering_of(KINDS[kind]), used)
 
 
 def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> Iterator[BucketUse]:
@@ -129,14 +129,14 @@ def restore_meter(meter: Meter, kind: str, use: RecentUse, engine: QuotaEngine, 
     metering, limit = engine.settings.metering_of(KINDS[kind]), meter.limit
     if use.metering == metering:
         meter.set_limit(use.limit, now)
-        meter.restore(use.spent, now)
+        meter.restore(use.used, now)
         meter.set_limit(limit, now)
         return
     new_meter = KINDS[kind].meters.get(use.metering.algorithm)
     if new_meter is None:
         return
     before = new_meter(use.limit, use.metering.window, now)
-    before.restore(use.spent, now)
+    before.restore(use.used, now)
     if use.metering.algorithm == metering.algorithm:
         before.set_limit(limit, now)
         carry_over(before, meter, now)

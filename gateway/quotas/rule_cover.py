@@ -43,7 +43,7 @@ class _PatternCover:
         self._pattern = NamePattern(self._text, NO_STAR)
 
     def covers(self, other: "_PatternCover | None") -> bool:
-        """True if this pattern matches every name that `other` matches, as far as a look at the texts can tell."""
+        """True if this pattern matches every name that `other` matches, as far as a look at the texts shows."""
         if other is None:  # any name
             return self._text == "*"
         return self._pattern.matches(other._text)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Protocol, cast
 
 from gateway.proxy.large_requests import LargeRequestReader
-from gateway.proxy.socket_transport import tell_of_close
+from gateway.proxy.socket_transport import notify_of_close
 from loadtest.simulation.sockets import MAX_READ, SimulatedSocket
 
 HIGH_WATER = 64 * 1024
@@ -36,7 +36,7 @@ class SimulatedTransport(asyncio.Transport):
         self._closing = False
         self._eof = False
         self._eof_received = False
-        self._told = False
+        self._notified = False
         self.lost = False
         self.tap: Tap | None = None
         self.most_buffered = 0
@@ -54,7 +54,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         self.paused = True
-        if self.connection.fin and not self._told:
+        if self.connection.fin and not self._notified:
             self._loop.call_soon(self._on_event)
 
     def resume_reading(self) -> None:
@@ -81,9 +81,9 @@ class SimulatedTransport(asyncio.Transport):
             self._note_broken()
             if not self._protocol.eof_received():
                 self.close()
-        if connection.fin and self.paused and not self._closing and not self._told:
-            self._told = True
-            tell_of_close(self._protocol)
+        if connection.fin and self.paused and not self._closing and not self._notified:
+            self._notified = True
+            notify_of_close(self._protocol)
 
     def _read(self) -> None:
         protocol = self._protocol

@@ -232,7 +232,7 @@ def test_twenty_quotas_move_to_weir_and_back(
             assert (code, out) == (1, "")
             assert why.startswith("the address is that of a Weir gateway")
 
-            # A gateway of another config file: the address alone does not tell.
+            # A gateway of another config file: its address alone does not show that it is Weir's.
             elsewhere = tmp_path / "elsewhere.yaml"
             elsewhere.write_text(yaml.safe_dump(gateway.config | {"listeners": [{"bootstrap_port": 1024}]}))
             through = ["--config", str(elsewhere), "--bootstrap-server", gateway.bootstrap_servers]

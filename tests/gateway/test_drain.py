@@ -146,7 +146,7 @@ async def test_remaining_clients_are_cut_at_the_deadline(caplog):
     Client(house, ends=False, under_way=2)
     await house.run()
     assert summary(caplog) == (1, 1, True)
-    assert "1 are cut with 2 requests under way" in caplog.text
+    assert "1 closed with 2 unanswered requests" in caplog.text
 
 
 async def test_half_closed_client_is_not_counted_as_cut(caplog):

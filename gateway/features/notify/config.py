@@ -87,7 +87,7 @@ class WatchedEntityConfig(Section):
 
 
 class NotifyTargetConfig(Section):
-    """One of `notify.targets`: a webhook, and the entities and events that it is told."""
+    """One of `notify.targets`: a webhook, and the entities and events that Weir reports to it."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = described("The target's name in logs and metrics.")
     url: Annotated[Url | None, Field(repr=False)] = described(
@@ -153,7 +153,7 @@ class NotifyConfig(Section):
     )
 
     def warnings(self, groups: Container[str]) -> Iterator[str]:
-        """One line for each entity of which no notification can tell. `groups` are the names in `quotas.groups`."""
+        """One line for each entity that no notification can be about. `groups` are the names in `quotas.groups`."""
         for number, target in enumerate(self.targets):
             for index, entity in enumerate(target.entities):
                 if entity.group is not None and entity.group not in groups:

@@ -235,7 +235,7 @@ def _names(name: Tags | str) -> dict[str, str | int]:
 
 def _use(use: RecentUse) -> dict[str, Any]:
     window = use.metering.window
-    return {"limit": use.limit, "metering": [use.metering.algorithm, window.samples, window.seconds], "spent": use.spent}
+    return {"limit": use.limit, "metering": [use.metering.algorithm, window.samples, window.seconds], "spent": use.used}
 
 
 def _line(values: dict[str, Any]) -> str:

@@ -61,7 +61,7 @@ class PeerCounts:
             count = next((each[key] for each in reversed(messages) if key in each), 0)
             changed |= self._replace(known, key, count)
         if changed:
-            self._tell()
+            self._update_own()
 
     def _replace(self, known: dict[CountKey, int], key: CountKey, count: int) -> bool:
         """Replace one count of a peer. True if it has changed."""
@@ -85,7 +85,7 @@ class PeerCounts:
         """Give this gateway one part of `parts` of each maximum."""
         if parts != self._parts:
             self._parts = parts
-            self._tell()
+            self._update_own()
 
     def chosen(self, members: int, room: int) -> tuple[dict[CountKey, int], int, int]:
         """The counts to publish in a message with `room` bytes for them, the turns, and how many are left out of the message.
@@ -114,7 +114,7 @@ class PeerCounts:
         turns = ceil(len(waiting) / max(1, len(waiting) - left_out)) + 1  # one more, as a message may be lost
         return chosen, min(turns, MAX_TURNS), left_out
 
-    def _tell(self) -> None:
+    def _update_own(self) -> None:
         if self._own is not None:
             self._own.heed_peers(self._sums, self._parts)
 

@@ -51,12 +51,12 @@ class OneMinuteRate:
         uncounted = PastUse(age, 0.0, self._uncounted)
         return [PastUse(age, age, self._rate), uncounted] if self._started else [uncounted]
 
-    def restore(self, spent: Sequence[PastUse], now: float) -> None:
+    def restore(self, used: Sequence[PastUse], now: float) -> None:
         """Replace the rate by a dump. The next call makes up for missed ticks."""
-        self._since_ms = round((now - spent[-1].began) * 1000.0) if spent else round(now * 1000.0)
-        self._uncounted = spent[-1].amount if spent else 0.0
-        self._started = len(spent) > 1
-        self._rate = spent[0].amount if self._started else 0.0
+        self._since_ms = round((now - used[-1].began) * 1000.0) if used else round(now * 1000.0)
+        self._uncounted = used[-1].amount if used else 0.0
+        self._started = len(used) > 1
+        self._rate = used[0].amount if self._started else 0.0
 
     def _tick(self, now: float) -> None:
         """Make up for the ticks since the last call. An interval ends after more than five seconds, not exactly five."""

@@ -41,7 +41,7 @@ def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     if (volumes := scrape.report(VolumesReport)) is not None:
         yield ("delayed",), volumes.gate.throttled_total
         yield ("refused",), volumes.gate.refused_total
-        yield ("put_off",), volumes.gate.put_off_total
+        yield ("put_off",), volumes.gate.deferred_total
 
 
 def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:

@@ -180,7 +180,7 @@ class Listener:
                 bound = _bind(self._config.host, port, reuse_port=self._claims is not None)
             except OSError as error:
                 if error.errno not in _OF_THE_PORT:
-                    self._put_off(node_id, port, error)
+                    self._bind_later(node_id, port, error)
                     return
                 _log.warning(
                     "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next port of broker_ports",
@@ -205,7 +205,7 @@ class Listener:
                 f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound: widen broker_ports"
             )
 
-    def _put_off(self, node_id: int, port: int, error: OSError) -> None:
+    def _bind_later(self, node_id: int, port: int, error: OSError) -> None:
         """Bind the broker's port later, and not another one: a broker keeps its port over restarts and on all gateways."""
         self._unbound.add(node_id)
         if not self._ports:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from gateway.proxy.socket_transport import tell_of_close
+from gateway.proxy.socket_transport import notify_of_close
 from gateway.proxy.tls.broker_handshake import Handshake
 from gateway.proxy.tls.tls_records import MAX_REPLY_BYTES, PIECE_BYTES, RECORD_BYTES, RecordCounter
 from gateway.proxy.wire import Data
@@ -111,7 +111,7 @@ class TlsTransport:
 
     def peer_closed(self) -> None:
         if self._state == _OPEN:
-            tell_of_close(self._protocol)
+            notify_of_close(self._protocol)
 
     def pause_writing(self) -> None:
         if self._state == _OPEN:
@@ -225,10 +225,10 @@ class TlsTransport:
             if given >= size:
                 return False
             if given - begin < PIECE_BYTES:
-                self._put_off(bytes(encrypted[given:]))
+                self._read_later(bytes(encrypted[given:]))
                 return False
 
-    def _put_off(self, encrypted: bytes) -> None:
+    def _read_later(self, encrypted: bytes) -> None:
         self._waiting = encrypted
         if self._below is not None:
             self._below.pause_reading()

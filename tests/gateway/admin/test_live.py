@@ -52,7 +52,7 @@ async def test_stream_sends_history_then_pictures(server: AdminServer) -> None:
     ):
         assert response.content_type == "text/event-stream"
         (first, history), (second, picture), (third, later) = await events(response, 3)
-    assert (first, second, third) == ("history", "picture", "picture")
+    assert (first, second, third) == ("history", "snapshot", "snapshot")
     assert isinstance(history, list)
     assert isinstance(picture, dict)
     assert isinstance(later, dict)

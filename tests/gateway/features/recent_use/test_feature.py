@@ -71,7 +71,7 @@ def test_all_lines_of_a_long_save_have_the_age_of_its_end(path, monkeypatch):
             at, uses = end.value
             break
     write_usage(path, at, at_once(gateway.usage._lines(at, uses)))
-    missing = [use.amount - 1_000.0 * use.ended for each in read_usage(path).entities for use in each.use.spent]
+    missing = [use.amount - 1_000.0 * use.ended for each in read_usage(path).entities for use in each.use.used]
     assert len(missing) == 100
     assert max(missing) - min(missing) < 1.0
 

@@ -356,7 +356,7 @@ def test_connections_before_restart_count_after_it():
     again.restore("c", uses["a"], now)  # this listener was removed
     assert (again.wait("a", now), again.wait("b", now)) == (1.0, 0.0)
     assert again.accept("b", "10.0.0.1", now).delay == pytest.approx(1.0)
-    assert again.recent_uses(now)[None].spent[0].amount == 10.0  # six addresses here, and four connections of that address
+    assert again.recent_uses(now)[None].used[0].amount == 10.0  # six addresses here, and four connections of that address
 
 
 def test_unenforced_rate_delays_nobody_after_restart():

@@ -29,7 +29,7 @@ USAGE = Usage(
     (BucketUse("produce", Tags("alice", None), USE), BucketUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
     {None: USE, "clients": USE},
     (PeerTotals("00f1", 7, {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}),),
-    (TopicSpent("payments", "window", Window(5, 2.0), USE.spent), TopicSpent(None, "one_minute", Window(), (), USE.spent)),
+    (TopicSpent("payments", "window", Window(5, 2.0), USE.used), TopicSpent(None, "one_minute", Window(), (), USE.used)),
 )
 
 numbers = st.floats(-1e9, 1e18)

@@ -33,7 +33,7 @@ def verdict(*consumed: int, active: int) -> VolumeVerdict:
 def report(found: VolumeVerdict) -> VolumesReport:
     gate = ProduceGate()
     gate.delay = 2.5
-    gate.throttled_total, gate.refused_total, gate.put_off_total = 7, 8, 4
+    gate.throttled_total, gate.refused_total, gate.deferred_total = 7, 8, 4
     gate.totals.note(17.5)
     log = LogStatus(
         reader=LinkStatus(problem="nobody answers"),
