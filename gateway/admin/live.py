@@ -70,7 +70,7 @@ class LiveFeed:
             _offer(viewer, None)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """`GET /api/stream`: server-sent events, first `history`, then `picture` again and again."""
+        """`GET /api/stream`: server-sent events, first `history`, then `snapshot` again and again."""
         if len(self._viewers) >= MAX_VIEWERS:
             return web.Response(status=503, text=f"{MAX_VIEWERS} viewers are the maximum; use /api/throttles or /metrics\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

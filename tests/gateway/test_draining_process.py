@@ -82,7 +82,7 @@ def test_delay_shows_only_in_readyz(start: Callable[..., Weir], broker: socket.s
     weir = start(drain_delay_seconds=LONG)
     weir.process.terminate()
     wait_until(lambda: weir.not_ready() == "draining\n", "/readyz says that it drains")
-    begun = "connections are accepted for 3600 s more"
+    begun = "Weir accepts connections for 3600 s more"
     # Wait for each process: a process that gets two signals before it has seen the first one counts them as one.
     wait_until(lambda: weir.log().count(begun) == weir.config["workers"], "every process has begun")
     assert weir.get("/livez") == "live\n"

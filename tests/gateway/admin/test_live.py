@@ -45,25 +45,25 @@ async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str
     return found
 
 
-async def test_stream_sends_history_then_pictures(server: AdminServer) -> None:
+async def test_stream_sends_history_then_snapshots(server: AdminServer) -> None:
     async with (
         aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
         session.get("/api/stream") as response,
     ):
         assert response.content_type == "text/event-stream"
-        (first, history), (second, picture), (third, later) = await events(response, 3)
+        (first, history), (second, snapshot), (third, later) = await events(response, 3)
     assert (first, second, third) == ("history", "snapshot", "snapshot")
     assert isinstance(history, list)
-    assert isinstance(picture, dict)
+    assert isinstance(snapshot, dict)
     assert isinstance(later, dict)
-    assert picture["throttled_count"] == 1
-    (row,) = picture["throttled"]
+    assert snapshot["throttled_count"] == 1
+    (row,) = snapshot["throttled"]
     assert (row["kind"], row["user"], row["client_id"], row["left"]) == ("produce", "alice", "etl", pytest.approx(3.0))
     assert (row["limit"], row["ratio"], row["early"]) == (100_000, pytest.approx(1.3), 2)
-    assert [each["user"] for each in picture["top"]] == ["alice", "bob", ""]
-    assert picture["brokers"] == [{"id": 1, "address": "b1:9092"}, {"id": 2, "address": "b2:9092"}]
-    assert (picture["enforce"], picture["connections"], picture["volumes"]) == (True, 3, None)
-    assert picture["config"]["version"] == 1
+    assert [each["user"] for each in snapshot["top"]] == ["alice", "bob", ""]
+    assert snapshot["brokers"] == [{"id": 1, "address": "b1:9092"}, {"id": 2, "address": "b2:9092"}]
+    assert (snapshot["enforce"], snapshot["connections"], snapshot["volumes"]) == (True, 3, None)
+    assert snapshot["config"]["version"] == 1
     assert later["now"]["muted"] == 1
 
 
@@ -125,15 +125,15 @@ async def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> Non
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
         engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
-    picture = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
-    assert picture["throttled_count"] == MAX_THROTTLED + 5
-    assert len(picture["throttled"]) == MAX_THROTTLED
-    assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
+    snapshot = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
+    assert snapshot["throttled_count"] == MAX_THROTTLED + 5
+    assert len(snapshot["throttled"]) == MAX_THROTTLED
+    assert snapshot["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
 
 
 async def test_ipv6_address_of_a_broker_has_brackets(view: AdminView) -> None:
-    picture = await GatewaySnapshots(replace(view, brokers=lambda: {1: ("2001:db8::1", 9092)})).snapshot()
-    assert picture["brokers"] == [{"id": 1, "address": "[2001:db8::1]:9092"}]
+    snapshot = await GatewaySnapshots(replace(view, brokers=lambda: {1: ("2001:db8::1", 9092)})).snapshot()
+    assert snapshot["brokers"] == [{"id": 1, "address": "[2001:db8::1]:9092"}]
 
 
 async def test_picture_counts_members_and_not_their_group_in_sums(view: AdminView) -> None:
@@ -141,10 +141,10 @@ async def test_picture_counts_members_and_not_their_group_in_sums(view: AdminVie
     engine = QuotaEngine(QuotaSettings((jobs.quota,), groups=(jobs,)), NOW)
     for bucket in engine.acquire_path("produce", "alice", "job-1", NOW):
         bucket.charge(30_000, NOW)
-    picture = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
-    own, group = (next(row for row in picture["top"] if row["group"] == name) for name in ("", "jobs"))
-    assert picture["rates"]["produce"] == own["rate"] == group["rate"] > 0
-    assert [row["group"] for row in picture["throttled"]] == ["jobs"]
+    snapshot = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
+    own, group = (next(row for row in snapshot["top"] if row["group"] == name) for name in ("", "jobs"))
+    assert snapshot["rates"]["produce"] == own["rate"] == group["rate"] > 0
+    assert [row["group"] for row in snapshot["throttled"]] == ["jobs"]
 
 
 async def test_entity_stays_throttled_for_a_while_after_its_throttle(view: AdminView) -> None:

@@ -110,7 +110,7 @@ class TestHistory:
         assert merge_histories([]) == []
 
 
-def test_pictures_are_merged_without_entities() -> None:
+def test_snapshots_are_merged_without_entities() -> None:
     def facts(version: int, connections: int, *brokers: int, volumes: dict[str, Any] | None = None) -> dict[str, Any]:
         return {
             "config": {"version": version},

@@ -219,12 +219,12 @@ class TestAtWork:
         pids(weir)
         with urllib.request.urlopen(f"{weir.admin}/api/stream", timeout=60) as stream:
             events = [(stream.readline().decode(), stream.readline().decode(), stream.readline())[:2] for _ in range(3)]
-        assert [name.strip() for name, _ in events] == ["event: history", "event: picture", "event: picture"]
-        history, picture, _ = (json.loads(data.removeprefix("data: ")) for _, data in events)
+        assert [name.strip() for name, _ in events] == ["event: history", "event: snapshot", "event: snapshot"]
+        history, snapshot, _ = (json.loads(data.removeprefix("data: ")) for _, data in events)
         assert history[-1].keys() == {"at", "muted", "throttles"}
-        assert [worker["worker"] for worker in picture["workers"]] == [0, 1]
-        assert picture["rates"]["produce"] == 0
-        assert picture["config"]["version"] >= 1
+        assert [worker["worker"] for worker in snapshot["workers"]] == [0, 1]
+        assert snapshot["rates"]["produce"] == 0
+        assert snapshot["config"]["version"] >= 1
 
     def test_background_task_failures_are_counted(self, weir: Weir) -> None:
         assert 'weir_task_restarts_total{task="reload the config"} 0.0' in weir.get("/metrics")
