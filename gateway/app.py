@@ -24,7 +24,6 @@ from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.listeners.listener import BindError, Listener
-from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.tls.contexts import follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.time_slices import in_slices
@@ -93,7 +92,6 @@ class Gateway:
 
         self._handlers, self._collect_budget = features.handlers(), CollectBudget()
         self._admission = features.connections.admission
-        claims = None if worker is None else PortClaims(worker.claims)
         self._listeners = [
             Listener(
                 listener,
@@ -103,7 +101,7 @@ class Gateway:
                 parts.sessions,
                 self._admission,
                 self._session_context,
-                claims,
+                parts.claims,
             )
             for listener in config.listeners
         ]

@@ -36,6 +36,7 @@ from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory
+from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.poller import make_poller
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
@@ -65,12 +66,16 @@ class SharedParts:
             on_shadow_forgotten=None if config.ledger is None else self.shadow_usage.forgotten,
         )
         self.own_topics: Final = OwnTopics(own_topics(config), clock.monotonic(), on_change=self.engine.recall)
-        self.brokers: Final = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
+        self.claims: Final = None if worker is None else PortClaims(worker.claims)
+        servers = [(server.host, server.port) for server in config.upstream.bootstrap_servers]
+        self.brokers: Final = Brokers(servers, str if self.claims is None else self.claims.agree_on_cluster)
         self.poller: Final = make_poller()
         self.upstream: Final = Upstream(
             config.upstream, path.parent, self.brokers, self.counters.certificate_reloads, self.poller
         )
-        self.metadata: Final = ClusterMetadata(self.brokers.anyone, self.upstream.client_options, self.own_topics.identify)
+        self.metadata: Final = ClusterMetadata(
+            self.brokers.anyone, self.upstream.client_options, self.own_topics.identify, self.brokers.why_foreign
+        )
         self.produce_gate: Final = ProduceGate()
         self.sessions: Final = Sessions(self.counters, self.outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         # The supervisor has the locks for workers.

@@ -16,6 +16,10 @@ class InvalidFrame(ProtocolError):
     """A length, count or string does not fit into its frame."""
 
 
+class OtherCluster(ProtocolError):
+    """The answer is that of a broker of another cluster."""
+
+
 class OutOfTurn(ProtocolError):
     """A message came too early: authentication is not complete, or a response must come first."""
 

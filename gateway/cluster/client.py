@@ -43,6 +43,10 @@ class MissingTopicError(ClusterError):
     """The cluster answered that a topic or a partition does not exist."""
 
 
+class OtherClusterError(ClusterError):
+    """The answer is that of a broker of another cluster. The message has the remedy."""
+
+
 class TooLargeError(ClusterError):
     """The broker refuses a batch for its size, by `max.message.bytes` of the topic."""
 
@@ -104,6 +108,9 @@ class Connections:
             connection = await self._connection(address)
             answer = await connection.send(request)
             return request.read(*answer) if isinstance(request, BrokerRequest) else answer
+        except OtherClusterError as error:
+            self._forget(address, connection)
+            raise OtherClusterError(f"{address[0]}:{address[1]}: {error}") from None
         except ClusterError:
             raise
         except Exception as error:  # aiokafka raises any exception for an odd answer, such as a TypeError
@@ -115,7 +122,7 @@ class Connections:
             raise ClusterError(f"{host}:{port}: {problem if lost else f'an answer is unreadable: {error!r}'}") from error
 
     async def ask_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
-        """Try the addresses in turn. Raises ClusterError, which names the problem of each."""
+        """Try the addresses in turn. Raises ClusterError, which names the problem of each: OtherClusterError if one is that."""
         return await _in_turn(self.ask, addresses, request)
 
     async def read_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
@@ -168,6 +175,7 @@ async def _in_turn(
     ask: Callable[[Address, AnyRequest], Awaitable[Answer]], addresses: Iterable[Address], request: AnyRequest
 ) -> Answer:
     problems: dict[str, None] = {}
+    kind = ClusterError
     for address in dict.fromkeys(addresses):
         try:
             return await ask(address, request)
@@ -175,7 +183,9 @@ async def _in_turn(
             raise
         except ClusterError as error:
             problems[str(error)] = None
-    raise ClusterError("; ".join(problems) or "there is no broker to ask")
+            if isinstance(error, OtherClusterError):
+                kind = OtherClusterError
+    raise kind("; ".join(problems) or "there is no broker to ask")
 
 
 def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:

@@ -11,7 +11,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.sasl import SaslHandshakeRequest
 
 from gateway.cluster.brokers import Address
-from gateway.cluster.client import ClusterError, CredentialsError, answer_of
+from gateway.cluster.client import ClusterError, CredentialsError, OtherClusterError, answer_of
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream, problem_of
 from protocol.bodies import sasl
@@ -105,8 +105,7 @@ class Discovery:
         if self.problem:
             _log.info("the cluster answers")
         self.problem = ""
-        for node_id, (host, port) in brokers.items():
-            self._brokers.learn(node_id, host, port)
+        self._brokers.learn_live(brokers)
         self._answers = self._reached = True
         if self._upstream.context is not self._context:
             self._context = self._upstream.context
@@ -120,6 +119,9 @@ class Discovery:
         elif isinstance(error, CredentialsError):
             if not self._reached:  # the config has credentials, so the brokers require them
                 self._on_sasl(True)
+            self._lost(str(error))
+            pause = RETRY_SECONDS
+        elif isinstance(error, OtherClusterError):
             self._lost(str(error))
             pause = RETRY_SECONDS
         else:

@@ -12,7 +12,17 @@ from typing import TypeVar
 
 from gateway import clock
 from gateway.cluster.brokers import Address
-from gateway.cluster.client import Answer, AnyRequest, ClusterError, Connections, Security, check_error, in_any_order, plaintext
+from gateway.cluster.client import (
+    Answer,
+    AnyRequest,
+    ClusterError,
+    Connections,
+    OtherClusterError,
+    Security,
+    check_error,
+    in_any_order,
+    plaintext,
+)
 from gateway.cluster.requests import describe_topics
 from protocol.bodies.topic_metadata import UNKNOWN_TOPIC, MetadataAnswer, TopicMetadata
 
@@ -73,18 +83,23 @@ class ClusterLook:
 
 
 class ClusterMetadata:
-    """`bootstrap` returns the addresses to start from; `on_topic` is called with name and id of each topic of a `look`."""
+    """`bootstrap` returns the addresses to start from; `on_topic` is called with name and id of each topic of a `look`.
+
+    `why_foreign` gets the cluster id of each answer, and returns the problem if it is that of another cluster.
+    """
 
     def __init__(
         self,
         bootstrap: Callable[[], Sequence[Address]],
         security: Security = plaintext,
         on_topic: Callable[[str, bytes], None] = lambda _name, _id: None,
+        why_foreign: Callable[[str | None], str | None] = lambda _id: None,
     ) -> None:
         self.brokers: Mapping[int, Address] = {}
         self._bootstrap = bootstrap
         self._security = security
         self._on_topic = on_topic
+        self._why_foreign = why_foreign
         self._connections = Connections(security, timeout_ms=_TIMEOUT_MS)
         self._subscriptions: list[Subscription] = []
         self._topics: dict[str, tuple[float, TopicMetadata]] = {}  # with the time of the request
@@ -219,9 +234,13 @@ class ClusterMetadata:
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
         addresses = in_any_order(self.brokers, self._bootstrap())
-        found: MetadataAnswer = await self._connections.read_any(addresses, describe_topics(names))
+        found: MetadataAnswer = await self._connections.read_any(addresses, describe_topics(names, self._check_cluster))
         self.brokers = _addresses(found) or self.brokers  # an answer without brokers does not mean that there are none
         return found
+
+    def _check_cluster(self, cluster_id: str | None) -> None:
+        if (problem := self._why_foreign(cluster_id)) is not None:
+            raise OtherClusterError(problem)
 
     def _publish(self, callback: Callable[[_Published], None] | None, value: _Published) -> None:
         if callback is None:

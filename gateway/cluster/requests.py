@@ -71,8 +71,10 @@ class _Prepared:
         return self.API_VERSION, response.read()
 
 
-def describe_topics(names: Collection[str] | None) -> BrokerRequest[MetadataAnswer]:
-    """Metadata of these topics; None for all topics. Creates no topic.
+def describe_topics(
+    names: Collection[str] | None, check_cluster: Callable[[str | None], None] = lambda _: None
+) -> BrokerRequest[MetadataAnswer]:
+    """Metadata of these topics; None for all topics. Creates no topic. `check_cluster` gets each answer's cluster id.
 
     Weir's own codec reads the response, because the list may have hundreds of thousands of partitions (docs/decisions/020).
     """
@@ -81,7 +83,9 @@ def describe_topics(names: Collection[str] | None) -> BrokerRequest[MetadataAnsw
 
     def read(version: int, body: bytes) -> MetadataAnswer:
         compact = response_header_version(ApiKey.METADATA, version) >= 1
-        return read_answer(version, Reader(body, 0, len(body), len(body), compact=compact), leaders_of)
+        answer = read_answer(version, Reader(body, 0, len(body), len(body), compact=compact), leaders_of)
+        check_cluster(answer.cluster_id)
+        return answer
 
     fields = {"topics": topics, "allow_auto_topic_creation": False}
     return BrokerRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS)

@@ -188,6 +188,16 @@ class Upstream:
             self._unanswered.watch(cast("asyncio.Transport", made), address, clock.monotonic())
         return made
 
+    def distrust(self, broker: asyncio.Transport) -> None:
+        """Try the address of a connection behind all others, as it belongs to another cluster now."""
+        try:
+            peer = broker.get_extra_info("socket").getpeername()[:2]
+        except OSError:  # the broker has closed the connection
+            return
+        for address, (resolved, _) in self._resolved.items():
+            if resolved == peer:
+                self._failed[address] = clock.monotonic()
+
     def _in_order(self) -> Sequence[Address]:
         """All brokers: first those that have not failed, then the others from the oldest failure on."""
         addresses = self.brokers.anyone()

@@ -12,7 +12,7 @@ from gateway.proxy.produce_gate import ProducedTopics, ProduceGate
 from gateway.proxy.wire import Recorder
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.own_topics import OwnTopics
-from protocol.bodies.addresses import Translate
+from protocol.bodies.addresses import Learn, Translate
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class SessionContext:
     - `topics`: inspects the topics of Produce requests.
     - `collect_budget`: one for the whole gateway.
     - `own_topics`: Weir's own. No quota counts them.
+    - `learn`: gets the brokers of answers that name a cluster, before they are translated.
     - `charging_handlers`: as `handlers`, but they also charge requests to kinds with figures.
     """
 
@@ -43,6 +44,7 @@ class SessionContext:
     collect_budget: CollectBudget = field(default_factory=CollectBudget)
     own_topics: OwnTopics = field(default_factory=OwnTopics)
     outlet: Outlet = field(default_factory=Outlet)
+    learn: Learn | None = None
     charging_handlers: dict[int, HandlerFactory] = field(init=False)
 
     def __post_init__(self) -> None:

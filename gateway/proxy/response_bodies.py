@@ -8,24 +8,27 @@ from gateway.proxy.in_flight import ChargedFetch, Entry
 from gateway.proxy.wire import Data
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
-from protocol.bodies.addresses import Translate
+from protocol.bodies.addresses import Learn, Translate
 from protocol.bodies.lag_scanner import LagScanner
 from protocol.bodies.node_endpoints import TailScanner, endpoints_since, rewrite_tail, section_offset
 from protocol.cursor import INT32
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
-Rewrite = Callable[[int, bytes, Translate], bytes]
+Rewrite = Callable[[int, bytes, Translate, Learn | None], bytes]
 
 
 def _endpoints(api_key: ApiKey) -> Rewrite:
-    return lambda version, frame, translate: node_endpoints.rewrite_frame(api_key, version, frame, translate)
+    return lambda version, frame, translate, _: node_endpoints.rewrite_frame(api_key, version, frame, translate)
 
 
 REWRITES: dict[int, tuple[int, Rewrite]] = {
     ApiKey.METADATA: (0, addresses.rewrite_metadata),
-    ApiKey.FIND_COORDINATOR: (0, find_coordinator.rewrite_response),
+    ApiKey.FIND_COORDINATOR: (
+        0,
+        lambda version, frame, translate, _: find_coordinator.rewrite_response(version, frame, translate),
+    ),
     ApiKey.DESCRIBE_CLUSTER: (0, addresses.rewrite_describe_cluster),
-    ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
+    ApiKey.API_VERSIONS: (0, lambda version, frame, _, __: api_versions.rewrite_response(version, frame)),
     ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
 }
 """Responses that may carry addresses or versions: the first such version, and the function that changes a whole frame.
@@ -33,7 +36,7 @@ REWRITES: dict[int, tuple[int, Rewrite]] = {
 DescribeQuorum is not among them. Clients print its addresses of controllers, and connect to none.
 """
 
-NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
+NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __, ___: frame)
 
 SEARCHED_SINCE: Final[dict[int, int]] = {
     key: endpoints_since(key) for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
@@ -54,10 +57,10 @@ PLAIN: Final = frozenset(
 """api key << 16 | version of every response that is passed on as it comes unless its client is muted."""
 
 
-def translated(entry: Entry, frame: bytes, translate: Translate) -> bytes:
+def translated(entry: Entry, frame: bytes, translate: Translate, learn: Learn | None) -> bytes:
     """A whole frame with the addresses, and the versions of APIs, that clients see."""
     since, rewrite = REWRITES.get(entry.api_key, NO_REWRITE)
-    return rewrite(entry.version, frame, translate) if entry.version >= since else frame
+    return rewrite(entry.version, frame, translate, learn) if entry.version >= since else frame
 
 
 def patched(entry: Entry, frame: bytes, left: int) -> Data:

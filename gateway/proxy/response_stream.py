@@ -239,10 +239,12 @@ class ResponseStream:
         if isinstance(special, OwnRequest):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
         if isinstance(special, InterceptedRequest):
-            handler, translate = special.handler, self._context.translate
+            handler, translate, learn = special.handler, self._context.translate, self._context.learn
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(handler.response(translated(entry, frame, translate), then), entry, then),
+                lambda frame, then: self._patched(
+                    handler.response(translated(entry, frame, translate, learn), then), entry, then
+                ),
             )  # fmt: skip
         if isinstance(special, ChargedFetch):
             frame = self._fetch.charge(special, chunk, pos, after, entry, now)
@@ -268,13 +270,16 @@ class ResponseStream:
                 return self._pass_behind_brokers(pieces, chunk, start, pos, entry, now)
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(translated(entry, frame, self._context.translate), entry, then),
+                lambda frame, then: self._patched(
+                    translated(entry, frame, self._context.translate, self._context.learn), entry, then
+                ),
             )  # fmt: skip
         return self._patch(pieces, chunk, start, pos, after, entry, now)
 
     def _pass_behind_brokers(self, pieces: list[Data], chunk: bytes, start: int, pos: int, entry: Entry, now: float) -> int:
         """Translate the brokers at the beginning of a Metadata response, and pass on its topics as they come."""
-        front, behind = addresses.rewrite_metadata_front(entry.version, chunk, pos, len(chunk), self._context.translate)
+        translate, learn = self._context.translate, self._context.learn
+        front, behind = addresses.rewrite_metadata_front(entry.version, chunk, pos, len(chunk), translate, learn)
         pieces += (memoryview(chunk)[start:pos], self._patched(front, entry, now))
         return behind
 

@@ -190,3 +190,5 @@ class SessionHost:
     broker: str
     node_id: int | None = None
     dial_at_once: DialAtOnce | None = None
+    distrust: Callable[[asyncio.Transport], None] = lambda _: None
+    """Gets the connection to a broker of another cluster."""

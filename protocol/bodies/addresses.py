@@ -6,7 +6,7 @@ encoding the whole message would lose unknown tagged fields, and would take mill
 Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 (KIP-700) of Kafka 4.3.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from protocol.cursor import INT16, INT32, LENGTH_BYTES, Buffer, Reader
@@ -15,9 +15,13 @@ from protocol.errors import InvalidFrame
 Translate = Callable[[int, str, int], tuple[str, int] | None]
 """Maps (node id, host, port) to the host and port for clients, or to None to remove this broker from the list."""
 
+Learn = Callable[[str | None, Sequence["Broker"]], None]
+"""Gets the cluster id of an answer, None if it has none, and its brokers before their translation. May raise `OtherCluster`."""
+
 _MAX_STRING_BYTES: Final = 2**15 - 1
 _MAX_FRAME_BYTES: Final = 2**31 - 1
 _METADATA_RACK_SINCE: Final = 1
+_METADATA_CLUSTER_ID_SINCE: Final = 2
 _METADATA_THROTTLE_SINCE: Final = 3
 _METADATA_FLEXIBLE_SINCE: Final = 9
 _THROTTLE_BYTES: Final = 4
@@ -46,59 +50,69 @@ class Broker(NamedTuple):
     end: int
 
 
-def rewrite_metadata(version: int, frame: Buffer, translate: Translate) -> bytes:
+def rewrite_metadata(version: int, frame: Buffer, translate: Translate, learn: Learn | None = None) -> bytes:
     """The whole response frame with the brokers' addresses translated; all other bytes are copied.
 
     A broker that `translate` maps to None is left out. Its partitions keep their leader's id, and clients treat the leader
-    as not available yet. Raises `InvalidFrame`.
+    as not available yet. Raises `InvalidFrame`, and whatever `learn` raises.
     """
     reader = Reader.of_whole_response(frame, header_version=int(version >= _METADATA_FLEXIBLE_SINCE))
-    return _rewrite(reader, _metadata_shape(reader, version), translate)
+    front, behind = _metadata_front(reader, 0, version, translate, learn)
+    return b"".join((front, memoryview(reader.buf)[behind:]))
 
 
-def rewrite_metadata_front(version: int, buf: Buffer, start: int, seen: int, translate: Translate) -> tuple[bytes, int]:
+def rewrite_metadata_front(
+    version: int, buf: Buffer, start: int, seen: int, translate: Translate, learn: Learn | None = None
+) -> tuple[bytes, int]:
     """As `rewrite_metadata`, for a response at `start` of which the bytes before `seen` have arrived.
 
     Returns the new frame up to the end of the brokers, and the old offset of this end: all bytes from there on are copied.
-    Raises `Incomplete` if a broker ends behind `seen`, and `InvalidFrame`.
+    Raises `Incomplete` if a broker ends behind `seen`, or with `learn` the cluster id, and `InvalidFrame`.
     """
     reader = Reader.of_response(buf, start, seen, header_version=int(version >= _METADATA_FLEXIBLE_SINCE))
-    return _front(reader, start, _metadata_shape(reader, version), translate), reader.pos
+    return _metadata_front(reader, start, version, translate, learn)
 
 
-def _metadata_shape(reader: Reader, version: int) -> BrokerShape:
-    """Skip the fields before the brokers, and return the brokers' layout."""
+def _metadata_front(reader: Reader, start: int, version: int, translate: Translate, learn: Learn | None) -> tuple[bytes, int]:
     if version >= _METADATA_THROTTLE_SINCE:
         reader.skip(_THROTTLE_BYTES)
-    return BrokerShape(compact=reader.compact, rack=version >= _METADATA_RACK_SINCE)
+    shape = BrokerShape(compact=reader.compact, rack=version >= _METADATA_RACK_SINCE)
+    array_at = reader.pos
+    brokers = read_brokers(reader, shape)
+    behind = reader.pos
+    if learn is not None:
+        learn(reader.string() if version >= _METADATA_CLUSTER_ID_SINCE else None, brokers)
+    return _front(reader, start, array_at, behind, replaced(reader.buf, brokers, shape, translate)), behind
 
 
-def rewrite_describe_cluster(version: int, frame: Buffer, translate: Translate) -> bytes:
+def rewrite_describe_cluster(version: int, frame: Buffer, translate: Translate, learn: Learn | None = None) -> bytes:
     """The whole response frame with translated addresses, without the brokers that `translate` maps to None.
 
-    Raises `InvalidFrame`.
+    Raises `InvalidFrame`, and whatever `learn` raises.
     """
     reader = Reader.of_whole_response(frame, header_version=1)
     reader.skip(_THROTTLE_AND_ERROR_BYTES)
     reader.skip_string()  # error message
     if version >= _ENDPOINT_TYPE_SINCE:
         reader.skip(1)
-    reader.skip_string()  # cluster id
+    cluster_id = reader.string()
     reader.skip(_CONTROLLER_BYTES)
-    return _rewrite(reader, BrokerShape(compact=True, extra_bytes=int(version >= _FENCED_SINCE)), translate)
-
-
-def _rewrite(reader: Reader, shape: BrokerShape, translate: Translate) -> bytes:
-    front = _front(reader, 0, shape, translate)
-    return b"".join((front, memoryview(reader.buf)[reader.pos :]))
-
-
-def _front(reader: Reader, start: int, shape: BrokerShape, translate: Translate) -> bytes:
-    """The frame at `start` up to the end of the brokers, at which the reader stands, with its length field updated."""
+    shape = BrokerShape(compact=True, extra_bytes=int(version >= _FENCED_SINCE))
     array_at = reader.pos
     brokers = read_brokers(reader, shape)
-    array = replaced(reader.buf, brokers, shape, translate)
-    size = reader.end - start - LENGTH_BYTES + len(array) - (reader.pos - array_at)
+    behind = reader.pos
+    if learn is not None:
+        learn(cluster_id, brokers)
+    front = _front(reader, 0, array_at, behind, replaced(reader.buf, brokers, shape, translate))
+    return b"".join((front, memoryview(reader.buf)[behind:]))
+
+
+def _front(reader: Reader, start: int, array_at: int, behind: int, array: bytes) -> bytes:
+    """The frame at `start` up to the end of the brokers at `array_at` to `behind`, with `array` in their place.
+
+    Its length field is updated.
+    """
+    size = reader.end - start - LENGTH_BYTES + len(array) - (behind - array_at)
     if size > _MAX_FRAME_BYTES:
         raise InvalidFrame("bad_length", f"translated addresses make the frame {size} bytes long, at most {_MAX_FRAME_BYTES}")
     return b"".join((INT32.pack(size), memoryview(reader.buf)[start + LENGTH_BYTES : array_at], array))

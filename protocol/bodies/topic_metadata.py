@@ -53,10 +53,11 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataAnswer(NamedTuple):
-    """The brokers and the topics of a Metadata response."""
+    """The brokers and the topics of a Metadata response. Some brokers send no cluster id."""
 
     brokers: list[addresses.Broker]
     topics: list[TopicMetadata]
+    cluster_id: str | None = None
 
 
 def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str], *, create: bool = False) -> list[bytes]:
@@ -92,12 +93,11 @@ def read_answer(version: int, reader: Reader, leaders_of: Collection[str] = ()) 
     if version >= _THROTTLE_SINCE:
         reader.skip(INT32.size)
     brokers = addresses.read_brokers(reader, BrokerShape(compact=reader.compact, rack=version >= _RACK_SINCE))
-    if version >= _CLUSTER_ID_SINCE:
-        reader.skip_string()
+    cluster_id = reader.string() if version >= _CLUSTER_ID_SINCE else None
     if version >= 1:
         reader.skip(INT32.size)  # the controller
     topics = [_read_topic(reader, version, leaders_of) for _ in range(reader.count())]
-    return MetadataAnswer(brokers, topics)
+    return MetadataAnswer(brokers, topics, cluster_id)
 
 
 def _read_topic(reader: Reader, version: int, leaders_of: Collection[str]) -> TopicMetadata:

@@ -70,6 +70,7 @@ class Listener:
         self._sessions = sessions
         self._admission = admission
         self._context = make_context(self.translate)
+        self._context.learn = self._brokers.learn_answer
         sasl = config.sasl
         observer = SaslObserver(
             counters, sasl.principal_claim, close_unnamed=sasl.unnamed == "close", max_bytes=sasl.max_frame_bytes
@@ -108,12 +109,17 @@ class Listener:
             upstream.dial_anyone,
             "the bootstrap broker",
             dial_at_once=upstream.dial_anyone_at_once,
+            distrust=upstream.distrust,
         )
         self._serve(bound, host)
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
-        """A broker's address for clients of this listener; None if the broker has no port here."""
-        self._brokers.learn(node_id, host, port)
+        """A broker's address for clients of this listener; None if the broker has no port here.
+
+        Learns unknown brokers. `learn_answer` learns that a known one has moved, from answers that name their cluster.
+        """
+        if node_id not in self._brokers:
+            self._brokers.learn(node_id, host, port)
         if (names := self._config.sni) is not None:
             return names.name(node_id), names.port or self._config.bootstrap_port
         mine = self._ports.get(node_id)
@@ -289,6 +295,7 @@ class Listener:
             f"broker {node_id}",
             node_id,
             partial(self._upstream.dial_broker_at_once, node_id),
+            self._upstream.distrust,
         )
 
 

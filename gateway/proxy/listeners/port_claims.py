@@ -1,17 +1,20 @@
-"""Coordinates the broker ports of worker processes that listen on the same ports."""
+"""Coordinates worker processes: the cluster that they serve, and the broker ports on which they all listen."""
 
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EADDRINUSE, ENOSPC
 
 _OTHERS = "others"
 """Stands for a broker if another program has the port."""
 
+_CLUSTER = "cluster"
+"""Stands for an address in the line of the cluster's id."""
+
 
 class PortClaims:
-    """Agrees on one broker for each port, among the processes that share a file.
+    """Agrees on the cluster and on one broker for each port, among the processes that share a file.
 
     A client may connect to any of the processes, so a port must mean the same broker in all of them. Each claim is a line
     with the address and the broker's id. A lock on the file serializes the claims.
@@ -29,8 +32,7 @@ class PortClaims:
         """
         address = f"{host}:{port}"
         with self._one_at_a_time():
-            claims = os.pread(self._file, os.fstat(self._file).st_size, 0).decode()
-            _, claimed, rest = claims.partition(f"\n{address} ")
+            _, claimed, rest = self._claims().partition(f"\n{address} ")
             if claimed:
                 return rest.partition("\n")[0] == str(node_id)
             try:
@@ -41,6 +43,19 @@ class PortClaims:
                 raise
             self._add(address, str(node_id))
         return True
+
+    def agree_on_cluster(self, cluster_id: str) -> str:
+        """The first id that any process has passed. A worker that is replaced may find another cluster's broker first."""
+        with self._one_at_a_time():
+            _, agreed, rest = self._claims().partition(f"\n{_CLUSTER} ")
+            if agreed:
+                return bytes.fromhex(rest.partition("\n")[0]).decode()
+            with suppress(OSError):  # the disk is full
+                self._add(_CLUSTER, cluster_id.encode().hex())
+        return cluster_id
+
+    def _claims(self) -> str:
+        return os.pread(self._file, os.fstat(self._file).st_size, 0).decode()
 
     def _add(self, address: str, owner: str) -> None:
         line, end = f"\n{address} {owner}\n".encode(), os.fstat(self._file).st_size

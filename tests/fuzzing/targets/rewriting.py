@@ -79,15 +79,15 @@ def _is_old_layout(key: int, values: dict[str, Any]) -> bool:
 def _check_rewrite(key: int, version: int, frame: bytes, values: dict[str, Any] | None, translation: int) -> None:
     rewrite = REWRITES[key][1]
     try:
-        copied = rewrite(version, frame, same)
+        copied = rewrite(version, frame, same, None)
     except InvalidFrame:
         return  # some fields that the independent codec accepts are too long for Kafka
     assert int.from_bytes(copied[:4], "big") == len(copied) - 4
-    assert rewrite(version, copied, same) == copied, "a copy is copied byte for byte"
+    assert rewrite(version, copied, same, None) == copied, "a copy is copied byte for byte"
     if values is not None and key != ApiKey.API_VERSIONS:
         assert copied == frame or "None" in repr(values.get("brokers", values))
     translate = TRANSLATIONS[translation % len(TRANSLATIONS)]
-    changed = rewrite(version, frame, translate)
+    changed = rewrite(version, frame, translate, None)
     if key == ApiKey.METADATA:
         _check_front(version, frame, translate, changed)
     assert int.from_bytes(changed[:4], "big") == len(changed) - 4
