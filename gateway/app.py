@@ -209,10 +209,20 @@ class Gateway:
                 await in_slices(self._parts.sessions.find_room())
             self._parts.sessions.close_idle(now)
             self._parts.upstream.tick(now)
+            self._forget_brokers()
             for listener in self._listeners:
                 listener.tick()
             for feature in self._features:
                 await in_slices(feature.tick(now))
+
+    def _forget_brokers(self) -> None:
+        """Forget brokers that have gone, once no client is connected to their ports."""
+        brokers = self._parts.brokers
+        if due := brokers.due():
+            used = self._parts.sessions.node_ids()
+            for node_id in due:
+                if node_id not in used:
+                    brokers.forget(node_id)
 
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         """Put a new config into effect, on open connections as well; return notes for the operator."""

@@ -13,6 +13,12 @@ _log = logging.getLogger("weir.cluster")
 
 Address = tuple[str, int]
 
+FORGET_SECONDS = 600.0
+"""A broker is forgotten if all answers to Weir's own client have lacked it for this time. Restarts take less."""
+
+LATE_SECONDS = 15.0
+"""The most time that counts between two answers. Without answers, such as while the cluster is down, no broker is forgotten."""
+
 _MAX_PORT = 65_535
 
 
@@ -27,13 +33,19 @@ class Brokers:
         self.cluster_id: str | None = None
         self._agree_on = agree_on
         self._addresses: dict[int, Address] = {}
-        self._missing: set[int] = set()  # known brokers that the last answer to Weir itself lacked
+        self._missing: dict[int, float] = {}  # for how long the answers to Weir itself have lacked a known broker
+        self._answered_at = float("-inf")
         self._anyone = list(dict.fromkeys(bootstrap))
         self._on_new: list[Callable[[int], None]] = []
+        self._on_forgotten: list[Callable[[int], None]] = []
 
     def on_new(self, callback: Callable[[int], None]) -> None:
         """Call back with the node id of each new broker, before any client learns of it."""
         self._on_new.append(callback)
+
+    def on_forgotten(self, callback: Callable[[int], None]) -> None:
+        """Call back with the node id of each broker that is forgotten."""
+        self._on_forgotten.append(callback)
 
     def why_foreign(self, cluster_id: str | None) -> str | None:
         """The problem and its remedy if an answer is that of another cluster.
@@ -70,19 +82,45 @@ class Brokers:
         for broker in sorted(brokers):
             self.learn(broker.node_id, broker.host, broker.port)
 
-    def learn_live(self, brokers: Mapping[int, Address]) -> None:
-        """Note an answer to Weir's own client, which names the brokers that are alive."""
-        for node_id, (host, port) in brokers.items():
-            self.learn(node_id, host, port)
-        missing = self._addresses.keys() - brokers.keys()
-        if missing != self._missing:
-            for node_id in sorted(missing - self._missing):
+    def learn_live(self, brokers: Mapping[int, Address], now: float) -> None:
+        """Note an answer to Weir's own client, which names the brokers that are alive. `now` is monotonic, in seconds.
+
+        One answer that names a broker is enough: another broker may have old metadata, or may just have started.
+        """
+        passed, self._answered_at = min(now - self._answered_at, LATE_SECONDS), now
+        before = self._missing
+        self._missing = {
+            node_id: before[node_id] + passed if node_id in before else 0.0
+            for node_id in sorted(self._addresses.keys() - brokers.keys())
+        }
+        if self._missing.keys() != before.keys():
+            for node_id in self._missing.keys() - before.keys():
                 _log.info(
                     "broker %d at %s:%d is not in the cluster's metadata any more", node_id, *self._addresses[node_id],
-                    extra={"broker": node_id},
+                    extra={"broker": node_id, "reason": "broker_missing"},
                 )  # fmt: skip
-            self._missing = missing
             self._list_anyone()
+        for node_id, (host, port) in brokers.items():  # now, so that warnings about their ports know which brokers have gone
+            self.learn(node_id, host, port)
+
+    def missing(self) -> dict[int, Address]:
+        """The brokers that the last answer to Weir's own client lacked."""
+        return {node_id: self._addresses[node_id] for node_id in self._missing}
+
+    def due(self) -> list[int]:
+        """The brokers that have been missing for so long that they are to be forgotten."""
+        return [node_id for node_id, seconds in self._missing.items() if seconds >= FORGET_SECONDS]
+
+    def forget(self, node_id: int) -> None:
+        """Forget a broker that is due."""
+        del self._missing[node_id]
+        host, port = self._addresses.pop(node_id)
+        _log.info(
+            "broker %d at %s:%d is forgotten: for %g minutes the cluster's metadata has lacked it",
+            node_id, host, port, FORGET_SECONDS / 60, extra={"broker": node_id},
+        )  # fmt: skip
+        for callback in self._on_forgotten:
+            callback(node_id)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Note a broker's address. Invalid addresses are ignored, because brokers may answer anything."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.sasl import SaslHandshakeRequest
 
+from gateway import clock
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import ClusterError, CredentialsError, OtherClusterError, answer_of
 from gateway.cluster.metadata import ClusterMetadata
@@ -23,6 +24,9 @@ REFUSED_SECONDS = 30.0
 
 CONFIGS_SECONDS = 60.0
 """The time between two requests for a broker's configs."""
+
+ASK_MISSING_SECONDS = 60.0
+"""The time between two requests to the brokers that the answers lack."""
 
 PROBE_SECONDS = 5.0
 
@@ -74,6 +78,7 @@ class Discovery:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._metadata.run(self._failed))
                 group.create_task(self._learn_configs())
+                group.create_task(self._ask_missing())
 
     async def _learn_configs(self) -> None:
         while True:
@@ -84,6 +89,19 @@ class Discovery:
                     _log.debug("the brokers' configs are not known: %s", error)
                 await asyncio.sleep(CONFIGS_SECONDS)
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _ask_missing(self) -> None:
+        """Ask the brokers that the answers lack for the brokers.
+
+        The loop asks the brokers of the last answer. A broker whose odd metadata names itself alone would be the only one.
+        """
+        while True:
+            await asyncio.sleep(ASK_MISSING_SECONDS)
+            for node_id, address in self._brokers.missing().items():
+                try:
+                    await self._metadata.ask_at(address)
+                except ClusterError as error:
+                    _log.debug("broker %d, which the cluster's metadata lacks, does not answer: %s", node_id, error)
 
     async def _ask_configs(self, node_id: int) -> None:
         """Learn a broker's configs, unless it refuses the request."""
@@ -105,7 +123,7 @@ class Discovery:
         if self.problem:
             _log.info("the cluster answers")
         self.problem = ""
-        self._brokers.learn_live(brokers)
+        self._brokers.learn_live(brokers, clock.monotonic())
         self._answers = self._reached = True
         if self._upstream.context is not self._context:
             self._context = self._upstream.context

@@ -214,6 +214,15 @@ class ClusterMetadata:
         except ClusterError as error:
             self._publish_failure(error, self._subscriptions)
             raise
+        return self._publish_brokers(found)
+
+    async def ask_at(self, address: Address) -> None:
+        """Publish the brokers that the broker at an address names. Raises ClusterError."""
+        found: MetadataAnswer = await self._connections.ask(address, describe_topics([], self._check_cluster))
+        self.brokers = _addresses(found) or self.brokers
+        self._publish_brokers(found)
+
+    def _publish_brokers(self, found: MetadataAnswer) -> Mapping[int, Address]:
         self._brokers_at = clock.monotonic()
         brokers = _addresses(found)
         for each in list(self._subscriptions):

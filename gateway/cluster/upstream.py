@@ -143,8 +143,12 @@ class Upstream:
         return options | {"security_protocol": protocol} | ({} if context is None else {"ssl_context": context})
 
     async def dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """Connect a protocol to a known broker. Raises OSError, which names the cause."""
-        return await self._connect(self.brokers.address(node_id), protocol, CONNECT_SECONDS)
+        """Connect a protocol to a broker. Raises OSError, which names the cause."""
+        try:
+            address = self.brokers.address(node_id)
+        except KeyError:
+            raise OSError("the cluster's metadata has not had it for some time") from None
+        return await self._connect(address, protocol, CONNECT_SECONDS)
 
     async def dial_anyone(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Connect a protocol to the first broker that can be reached. Raises OSError, which names the cause for each address.
@@ -170,7 +174,9 @@ class Upstream:
         raise OSError("; ".join(failures))
 
     def dial_broker_at_once(self, node_id: int, protocol: asyncio.Protocol) -> Attempt | None:
-        """Begin to connect to a known broker; None if that takes `dial_broker`."""
+        """Begin to connect to a broker; None if that takes `dial_broker`."""
+        if node_id not in self.brokers:
+            return None
         return self._attempt(self.brokers.address(node_id), protocol, CONNECT_SECONDS)
 
     def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> Attempt | None:

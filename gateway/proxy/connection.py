@@ -50,7 +50,7 @@ class Session(BrokerSession):
         self._large = False
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
-        core.throttle.origin.broker = host.node_id
+        self.node_id = core.throttle.origin.broker = host.node_id
         core.client.broker = BOOTSTRAP if host.node_id is None else host.node_id
         self.last_active = self._begun = monotonic()
         self._authenticate_by = self.last_active + host.context.authentication_seconds

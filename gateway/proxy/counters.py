@@ -22,6 +22,7 @@ class Counters:
     `proxy_headers[kind]` counts connections of listeners that read PROXY headers: v1, v2, local (a balancer's own), none.
     `authentications[mechanism]` counts those that a broker accepted, `authentication_failures[reason]` the others.
     `ledger_dropped` counts events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks.
+    `brokers_without_port[listener]` are live brokers that clients can't reach at this moment.
     `usage_saves[result]` counts attempts to save recent usage, `task_restarts[name]` failures of background tasks.
     """
 
@@ -36,6 +37,7 @@ class Counters:
         self.muted = 0
         self.member_mutes = 0
         self.ledger_dropped = self.ledger_topic_dropped = 0
+        self.brokers_without_port: Counter[str] = Counter()
         self.usage_saves: Counter[str] = Counter()
         self.task_restarts: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()

@@ -41,6 +41,7 @@ class OpenSession(Protocol):
 
     last_active: float
     peer: str
+    node_id: int | None  # the broker that its client asked for; None at a bootstrap port
 
     def late_to_authenticate(self, now: float) -> bool:
         """True if the client has to authenticate and has not done so in time."""
@@ -110,6 +111,10 @@ class Sessions:
 
     def __iter__(self) -> Iterator[OpenSession]:
         return iter(tuple(self._open))
+
+    def node_ids(self) -> set[int | None]:
+        """The brokers that clients are connected to."""
+        return {session.node_id for session in self._open}
 
     def add(self, session: OpenSession) -> None:
         self._open[session] = None

@@ -50,6 +50,9 @@ METRICS: tuple[Row, ...] = (
     Value("counter", "weir_member_mutes_total", "Mutes that were kept short, because the connection keeps a member in its"
           " group, or locks on the records of a share group.", (), one(lambda scrape: scrape.counters.member_mutes)),
     Value("gauge", "weir_connections", "Client connections open now.", (), one(lambda scrape: scrape.counters.connections)),
+    Value("gauge", "weir_brokers_without_port", "Brokers that clients of a listener can't reach now, because no port of its"
+          " broker_ports is left or can be bound.", ("listener",),
+          reasons(lambda scrape: scrape.counters.brokers_without_port), merge="max"),
     Value("counter", "weir_connections_accepted_total", "Client connections accepted.", (),
           one(lambda scrape: scrape.counters.connections_total)),
     Value("counter", "weir_protocol_errors_total", "Client connections closed because of invalid requests.", ("reason",),

@@ -4,7 +4,7 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import cast
 
 from gateway import open_files
 from gateway.binding import why_not
-from gateway.cluster.brokers import Address
+from gateway.cluster.brokers import FORGET_SECONDS, Address
 from gateway.cluster.upstream import Upstream
 from gateway.config.endpoints import PortRange
 from gateway.config.model import ListenerConfig
@@ -80,9 +80,10 @@ class Listener:
         self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
         self._context.authentication_gate = None if sasl.required is False else self._gate
         self._ports: dict[int, int] = {}
-        self._unbound: set[int] = set()  # brokers whose port could not be bound, though it may be free
-        self.unusable: str | None = None  # the reason why clients of this listener reach no broker
+        self._unbound: set[int] = set()  # brokers without a port
+        self._problem = ""  # why the last one of them has none
         self._acceptors: list[Acceptor] = []
+        self._of_brokers: dict[int, Acceptor] = {}
         self._closed = False
         self._claims = claims
         self.live: LiveContext[ssl.SSLContext] | None = None
@@ -98,6 +99,8 @@ class Listener:
             self._headers = ProxyHeaders(config.name, config.proxy_protocol, counters, self._context.outlet)
         if config.broker_ports is not None:
             self._brokers.on_new(partial(self._open_broker_port, config.broker_ports))
+            self._brokers.on_forgotten(self._close_broker_port)
+            counters.brokers_without_port[config.name] = 0
 
     async def start(self) -> None:
         """Bind the bootstrap port and accept clients. Raises `BindError`."""
@@ -164,15 +167,25 @@ class Listener:
             self._handshakes.close()
 
     def tick(self) -> None:
-        """Try again to bind ports for brokers that lack one. Called once a second."""
+        """Try again to bind ports for live brokers that lack one. Called once a second."""
         if self._config.broker_ports is not None:
-            for node_id in sorted(self._unbound):
+            live = self._brokers.addresses()
+            for node_id in sorted(self._unbound & live.keys()):
                 self._open_broker_port(self._config.broker_ports, node_id)
+            self._counters.brokers_without_port[self._config.name] = len(live.keys() - self._ports.keys())
+
+    @property
+    def unusable(self) -> str | None:
+        """The reason if clients of this listener can reach none of the live brokers."""
+        live = self._brokers.addresses().keys()
+        if self._config.broker_ports is None or not live or not live.isdisjoint(self._ports):
+            return None
+        return self._problem or None
 
     def _open_broker_port(self, broker_ports: PortRange, node_id: int) -> None:
         if self._closed:
             return
-        self._unbound.discard(node_id)
+        again = node_id in self._unbound
         ports = broker_ports.ports
         taken = set(self._ports.values())
         # First port plus node id, so that a broker keeps its port over restarts. If that port is taken, the next free one.
@@ -181,41 +194,62 @@ class Listener:
             if port in taken:
                 continue
             try:
-                if not self._owns_port(port, node_id):
-                    continue
-                bound = _bind(self._config.host, port, reuse_port=self._claims is not None)
+                bound = self._bind_broker_port(port, node_id)
             except OSError as error:
                 if error.errno not in _OF_THE_PORT:
                     self._bind_later(node_id, port, error)
                     return
-                _log.warning(
-                    "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next port of broker_ports",
-                    self._config.name, port, node_id, error.strerror, extra={"broker": node_id},
-                )  # fmt: skip
+                if not again:
+                    _log.warning(
+                        "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next port of broker_ports",
+                        self._config.name, port, node_id, error.strerror, extra={"broker": node_id},
+                    )  # fmt: skip
                 continue
+            if bound is None:
+                continue
+            self._unbound.discard(node_id)
             self._warn_of_collision(broker_ports, node_id, port)
             self._ports[node_id] = port
-            self.unusable = None
             _log.info(
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
             )  # fmt: skip
-            self._serve(bound, self._host_of_broker(node_id))
+            self._of_brokers[node_id] = self._serve(bound, self._host_of_broker(node_id))
             return
-        _log.error(
-            "listener %s: no port of broker_ports %s is left for broker %d, so clients can't reach it: widen broker_ports",
-            self._config.name, broker_ports, node_id, extra={"broker": node_id},
-        )  # fmt: skip
-        if not self._ports:
-            self.unusable = (
-                f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound: widen broker_ports"
-            )
+        self._unbound.add(node_id)
+        self._problem = (
+            f"listener {self._config.name}: no port of broker_ports {broker_ports} can be bound for a live broker:"
+            " widen broker_ports"
+        )
+        if not again:
+            _log.error(
+                "listener %s: no port of broker_ports %s is left for broker %d, so clients can't reach it."
+                " The cluster has %d brokers. Weir tries again each second: %s",
+                self._config.name, broker_ports, node_id, len(self._brokers.addresses()), self._remedy(ports),
+                extra={"broker": node_id},
+            )  # fmt: skip
+
+    def _remedy(self, ports: Sequence[int]) -> str:
+        """The remedy if a broker gets no port."""
+        gone = self._brokers.missing().keys() & self._ports.keys()
+        if gone and len(self._brokers.addresses()) <= len(ports):
+            minutes = FORGET_SECONDS / 60
+            return f"ports of {len(gone)} brokers that have gone will be free in {minutes:g} minutes; or widen broker_ports"
+        return "widen broker_ports"
+
+    def _close_broker_port(self, node_id: int) -> None:
+        """Free the port of a broker that is forgotten."""
+        self._unbound.discard(node_id)
+        self._ports.pop(node_id, None)
+        acceptor = self._of_brokers.pop(node_id, None)
+        if acceptor is not None:
+            acceptor.close()
+            self._acceptors.remove(acceptor)
 
     def _bind_later(self, node_id: int, port: int, error: OSError) -> None:
         """Bind the broker's port later, and not another one: a broker keeps its port over restarts and on all gateways."""
         self._unbound.add(node_id)
-        if not self._ports:
-            self.unusable = f"listener {self._config.name}: port {port} can't be bound: {error.strerror}"
+        self._problem = f"listener {self._config.name}: port {port} can't be bound: {error.strerror}"
         _log.warning(
             "listener %s: port %d for broker %d can't be bound, so clients can't reach the broker: %s; Weir tries again each"
             " second — %s",
@@ -230,10 +264,14 @@ class Listener:
         others = [other for other, taken in self._ports.items() if taken == own]
         if port == own or not others:
             return
-        known = [node_id, *self._ports]
-        wanted = max(known) - min(known) + 1
+        live = {node_id, *self._brokers.addresses()}
+        wanted = max(live) - min(live) + 1
         if wanted > len(ports):
             problem, remedy = "is too narrow", f"widen broker_ports to {wanted} ports or more"
+        elif others[0] not in live:
+            minutes = FORGET_SECONDS / 60
+            problem = "has ports of brokers that have gone"
+            remedy = f"start new brokers {minutes:g} minutes after the old ones have gone, or widen broker_ports"
         else:
             problem, remedy = "has ports of other programs", "end those programs, or choose another range"
         _log.warning(
@@ -242,17 +280,19 @@ class Listener:
             self._config.name, broker_ports, problem, own, others[0], node_id, port, remedy, extra={"broker": node_id},
         )  # fmt: skip
 
-    def _owns_port(self, port: int, node_id: int) -> bool:
-        """True if the other worker processes, if any, agree that the port is this broker's.
+    def _bind_broker_port(self, port: int, node_id: int) -> socket.socket | None:
+        """None if other worker processes have the port for another broker.
 
         Raises `OSError` if another program has the port; with SO_REUSEPORT, this may be another Weir with workers.
         """
         host = self._config.host
-        return self._claims is None or self._claims.claim(
-            host, port, node_id, lambda: _bind(host, port, reuse_port=False).close()
+        if self._claims is None:
+            return _bind(host, port, reuse_port=False)
+        return self._claims.claim(
+            host, port, node_id, lambda shared: _bind(host, port, reuse_port=shared), self._brokers.__contains__
         )
 
-    def _serve(self, bound: socket.socket, host: SessionHost) -> None:
+    def _serve(self, bound: socket.socket, host: SessionHost) -> Acceptor:
         name = self._config.name
         if self._handshakes is None:
             serve = cast("Serve", partial(Session, host))
@@ -272,6 +312,7 @@ class Listener:
         )
         acceptor.start()
         self._acceptors.append(acceptor)
+        return acceptor
 
     def _knows_name(self, server_name: str | None) -> bool:
         """True if `server_name` is a broker's name or the bootstrap host. Used with `sni` only."""

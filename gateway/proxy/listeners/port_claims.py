@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EADDRINUSE, ENOSPC
+from typing import Protocol, TypeVar
 
 _OTHERS = "others"
 """Stands for a broker if another program has the port."""
@@ -13,36 +14,53 @@ _CLUSTER = "cluster"
 """Stands for an address in the line of the cluster's id."""
 
 
+class Closable(Protocol):
+    """A socket."""
+
+    def close(self) -> None: ...
+
+
+Bound = TypeVar("Bound", bound=Closable)
+
+
 class PortClaims:
     """Agrees on the cluster and on one broker for each port, among the processes that share a file.
 
     A client may connect to any of the processes, so a port must mean the same broker in all of them. Each claim is a line
-    with the address and the broker's id. A lock on the file serializes the claims.
+    with the address and the broker's id, and the last one of an address counts. A lock on the file serializes the claims.
     """
 
     def __init__(self, file: int) -> None:
         """`file` is the descriptor of a file without a name, so that no cleaner of temporary folders can delete claims."""
         self._file = file
 
-    def claim(self, host: str, port: int, node_id: int, try_alone: Callable[[], None]) -> bool:
-        """True if the port belongs to this broker, from now on or already. Raises `OSError` if the disk is full.
+    def claim(
+        self, host: str, port: int, node_id: int, bind: Callable[[bool], Bound], is_known: Callable[[int], bool]
+    ) -> Bound | None:
+        """Bind the port if it belongs to this broker, from now on or already. Raises `OSError`, also if the disk is full.
 
-        The first process to claim a port calls `try_alone`, which binds the port without SO_REUSEPORT and so detects another
-        program. Its `OSError` is raised; after EADDRINUSE, no process can claim the port.
+        `bind` gets True for SO_REUSEPORT. The first process to claim a port binds it alone before, and so detects another
+        program; after EADDRINUSE, no process can claim the port. A port is free again if its broker is not known any more and
+        no process listens there. The lock is held meanwhile, so that no process finds a port free that another one binds.
         """
         address = f"{host}:{port}"
         with self._one_at_a_time():
-            _, claimed, rest = self._claims().partition(f"\n{address} ")
-            if claimed:
-                return rest.partition("\n")[0] == str(node_id)
+            _, claimed, rest = self._claims().rpartition(f"\n{address} ")
+            owner = rest.partition("\n")[0] if claimed else ""
+            if owner == str(node_id):
+                return bind(True)
+            if owner and (owner == _OTHERS or is_known(int(owner))):
+                return None
             try:
-                try_alone()
+                bind(False).close()
             except OSError as error:
                 if error.errno == EADDRINUSE:
+                    if owner:
+                        return None  # another process still serves it
                     self._add(address, _OTHERS)
                 raise
             self._add(address, str(node_id))
-        return True
+            return bind(True)
 
     def agree_on_cluster(self, cluster_id: str) -> str:
         """The first id that any process has passed. A worker that is replaced may find another cluster's broker first."""

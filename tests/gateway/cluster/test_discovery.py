@@ -168,3 +168,38 @@ def test_invalid_address_is_ignored(host, port):
     brokers.learn(1, "kafka", 9092)
     brokers.learn(1, host, port)
     assert brokers.address(1) == ("kafka", 9092)
+
+
+async def test_broker_with_odd_metadata_hides_no_broker(stub, monkeypatch):
+    """It names itself alone, so the loop would ask no other broker. Both answer, so neither has gone."""
+    monkeypatch.setattr(metadata_module, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(module, "ASK_MISSING_SECONDS", 0.1)
+    with StubBroker() as odd:
+        rows = [{"node_id": number, "host": "127.0.0.1", "port": port} for number, port in enumerate((odd.port, stub.port))]
+        odd.answers[ApiKey.METADATA] = lambda request: request.answer(brokers=rows[:1], topics=[])
+        stub.answers[ApiKey.METADATA] = lambda request: request.answer(brokers=rows, topics=[])
+        upstream = upstream_of(odd)
+        seen = []
+        upstream.brokers.learn(1, "127.0.0.1", stub.port)
+        discovery = discovery_of(upstream)
+        async with running(discovery.run()):
+            await until(lambda: upstream.brokers.missing())
+            for _ in range(3):
+                await until(lambda: not upstream.brokers.missing())
+                seen.append(upstream.brokers.address(1))
+                await until(lambda: upstream.brokers.missing())
+    assert len(seen) == 3
+
+
+async def test_broker_of_other_cluster_is_passed_over(stub):
+    stub.answers[ApiKey.METADATA] = lambda request: request.answer(cluster_id="other", brokers=[], topics=[])
+    with StubBroker() as own:
+        rows = [{"node_id": 1, "host": "127.0.0.1", "port": own.port}]
+        own.answers[ApiKey.METADATA] = lambda request: request.answer(cluster_id="mine", brokers=rows, topics=[])
+        brokers = Brokers([("127.0.0.1", stub.port), ("127.0.0.1", own.port)])
+        assert brokers.why_foreign("mine") is None
+        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counter())
+        metadata = ClusterMetadata(brokers.anyone, upstream.client_options, why_foreign=brokers.why_foreign)
+        look = await metadata.look()
+        await metadata.close()
+    assert look.brokers == {1: ("127.0.0.1", own.port)}

@@ -69,6 +69,14 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
         yield make
 
 
+def forget(listener: Listener, node_id: int, live: dict[int, tuple[str, int]] | None = None) -> None:
+    """Let the listener's gateway forget a broker that the cluster's metadata lacks. `live` are the brokers that it has."""
+    brokers = listener._brokers
+    for now in range(0, 1_000, 10):
+        brokers.learn_live(live or {}, float(now))
+    brokers.forget(node_id)
+
+
 def advertised(listener: Listener, node_id: int) -> int | None:
     """Return the port of a broker in addresses for clients."""
     address = listener.translate(node_id, "kafka.example.com", 9092)
@@ -126,6 +134,57 @@ async def test_broker_ids_that_share_a_port_warn_with_remedy(
     assert advertised(one, 1 + PORTS) == first
     assert f"port {first + 1} is that of broker 1 and of broker 4, which gets port {first} now" in caplog.text
     assert "widen broker_ports to 4 ports or more" in caplog.text
+
+
+async def test_forgotten_brokers_port_is_free_for_another(worker: Callable[[], Listener], first: int) -> None:
+    one = worker()
+    assert [advertised(one, 1), advertised(one, 1 + PORTS)] == [first + 1, first + 2]
+    forget(one, 1, {1 + PORTS: ("kafka.example.com", 9092)})
+    assert advertised(one, 1 + 2 * PORTS) == first + 1
+    assert advertised(one, 1 + PORTS) == first + 2, "a live broker keeps its port"
+
+
+async def test_port_stays_while_another_worker_serves_it(worker: Callable[[], Listener], first: int) -> None:
+    one, other = worker(), worker()
+    assert [advertised(each, 1) for each in (one, other)] == [first + 1] * 2
+    forget(one, 1)
+    assert advertised(one, 1 + PORTS) == first + 2
+    assert advertised(one, 1) == first + 1, "it has come back"
+    for each in (one, other):
+        forget(each, 1)
+    assert advertised(other, 1 + 2 * PORTS) == first + 1
+
+
+async def test_broker_without_port_gets_one_that_becomes_free(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = worker()
+    live = dict.fromkeys(range(10, 10 + PORTS), ("kafka.example.com", 9092))
+    assert [advertised(one, node_id) for node_id in range(PORTS)] == [first, first + 1, first + 2]
+    one._brokers.learn_live(live, 0.0)
+    one.tick()
+    counters = one._counters
+    assert one.unusable is not None
+    assert "can be bound for a live broker" in one.unusable
+    assert counters.brokers_without_port == {"clients": PORTS}
+    assert "ports of 3 brokers that have gone will be free in 10 minutes" in caplog.text
+    forget(one, 0, live)
+    one.tick()
+    assert one.unusable is None
+    assert counters.brokers_without_port == {"clients": PORTS - 1}
+    assert advertised(one, 10) == first
+
+
+async def test_width_in_warning_is_that_of_live_brokers(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = worker()
+    assert advertised(one, 1) == first + 1
+    one._brokers.learn_live({1 + 100 * PORTS: ("kafka.example.com", 9092)}, 0.0)
+    assert advertised(one, 1 + 100 * PORTS) == first + 2
+    assert "has ports of brokers that have gone" in caplog.text
+    assert "start new brokers 10 minutes after the old ones" in caplog.text
+    assert "is too narrow" not in caplog.text
 
 
 async def test_broker_gets_its_port_once_a_file_is_free(
