@@ -130,6 +130,23 @@ def test_ledger_topic_holds_the_files_events(kafka: KafkaCluster, start_weir: Ca
     gateway.start()  # the fixture stops it
 
 
+def test_topic_gets_lines_of_a_gateway_without_brokers(
+    kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path
+) -> None:
+    """The gateway ends before it reaches a broker. The next start sends its lines, and then its own."""
+    path, fetched, ledger_topic = tmp_path / "ledger", tmp_path / "fetched", f"late-{tmp_path.name}"
+    keys = {"path": str(path), "gateway": "weir-1", "topic": ledger_topic, "flush_seconds": 1, "rotate_seconds": 3600}
+    gateway = start_weir("127.0.0.1:1", ledger=keys, wait="/livez")
+    gateway.apply(connections={"drain_seconds": 1})  # an event
+    gateway.stop()
+    gateway = start_weir(kafka.bootstrap_servers, ledger=keys)
+    wait_until(lambda: not list(path.glob("_unsent-*")), "the lines of the first process are sent")
+    gateway.apply(connections={"drain_seconds": 1})
+    gateway.stop()
+    assert fetch_topic(kafka.bootstrap_servers, ledger_topic, fetched, None, lambda message: None) == 2
+    assert lines(fetched, "topic-*") == lines(path, "weir-*")
+
+
 def test_last_rejections_are_recorded_at_exit(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
     """Rejections are folded for ten seconds, and the gateway stops earlier."""
     path = tmp_path / "ledger"

@@ -149,11 +149,19 @@ class Ledger(Feature[LedgerConfig | None]):
     def start(self, tasks: BackgroundTasks) -> None:
         self._tasks = [tasks.start("write the ledger", self._run, self.close)]
         if self._topic is not None:
-            self._tasks.append(tasks.start("publish the ledger", self._topic.run))
+            publisher = tasks.start("publish the ledger", self._topic.run)
+            publisher.task.add_done_callback(self._end_topic)
+            self._tasks.append(publisher)
 
     async def stop(self) -> None:
         for task in self._tasks:  # the topic after the files: `close` gives it the last lines
             task.cancel()
+
+    def _end_topic(self, _: asyncio.Task[None]) -> None:
+        """Blocks the loop, as `close` does: the process is about to end."""
+        if self._topic is not None:
+            self._topic.end()
+            self._count_dropped(self._topic)
 
     async def _run(self) -> None:
         """Write until cancelled, then `close`."""
@@ -224,11 +232,14 @@ class Ledger(Feature[LedgerConfig | None]):
                 self.notify(right)
             sources.append(self._group_sampler)
         if self._topic is not None:
-            self._counters.ledger_topic_dropped += self._topic.dropped
-            self._topic.dropped = 0
+            self._count_dropped(self._topic)
         for source in sources:
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0
+
+    def _count_dropped(self, topic: LedgerTopic) -> None:
+        self._counters.ledger_topic_dropped += topic.dropped
+        topic.dropped = 0
 
     def _lines(self) -> Steps[dict[str, list[str]]]:
         """The lines of all gathered events, by folder."""

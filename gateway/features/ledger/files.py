@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.features.ledger.unsent_lines import UNSENT
 from gateway.files.path_faults import write_remedy
 from gateway.ledger_paths import file_name, in_progress_name
 
@@ -140,6 +141,11 @@ class LedgerFiles:
             else:
                 deleted += 1
             total -= size  # also of a file that stays: otherwise all others would go in its place
+        for path in self._path.glob(UNSENT):  # such as those for an earlier `ledger.topic`
+            with suppress(FileNotFoundError):  # sent meanwhile
+                if wall is not None and wall - path.stat().st_mtime > self.retention_seconds:
+                    path.unlink()
+                    deleted += 1
         for folder in (*self._path.glob("date=*/hour=*"), *self._path.glob("date=*")):
             with suppress(FileNotFoundError):  # another worker's retention was faster
                 if not any(folder.iterdir()):

@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway import clock, time_slices
+from gateway.background import BackgroundTasks
 from gateway.events import ConnectionRejected, UsageSample
 from gateway.features.ledger import feature
 from gateway.features.ledger.config import LedgerConfig
@@ -117,6 +119,10 @@ class Full:
     def publish(self, line: str) -> None:
         self.dropped += 1
 
+    def end(self) -> None:
+        """Can't save a line."""
+        self.dropped += 1
+
 
 async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, written: Written, counters: Counters) -> None:
     ledger = Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: (), Full())
@@ -126,6 +132,12 @@ async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, w
         at_once(ledger._sample())
     assert len(written()) == 1
     assert (counters.ledger_dropped, counters.ledger_topic_dropped) == (0, 1)
+
+
+async def test_lines_lost_at_exit_are_counted(config: LedgerConfig, counters: Counters) -> None:
+    async with BackgroundTasks(Counter()) as tasks:
+        Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: (), Full()).start(tasks)
+    assert counters.ledger_topic_dropped == 1
 
 
 async def test_event_that_json_cannot_hold_loses_nothing_else(ledger: Ledger, written: Written, counters: Counters) -> None:

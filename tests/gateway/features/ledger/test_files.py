@@ -266,6 +266,15 @@ def test_old_files_are_deleted(tmp_path):
     assert not (tmp_path / HOUR).exists()
 
 
+def test_old_unsent_lines_are_deleted(tmp_path):
+    """Such as those for an earlier `ledger.topic`."""
+    for name, age in (("_unsent-1.jsonl", 31), ("_unsent-2.jsonl.part", 31), ("_unsent-3.jsonl", 29)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (WALL - age * DAY, WALL - age * DAY))
+    assert ledger(tmp_path).retain(WALL) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["_unsent-3.jsonl"]
+
+
 def test_oldest_files_are_deleted_over_max_bytes(tmp_path):
     files = ledger(tmp_path, rotate_seconds=0.0, max_bytes=40)
     for hour in (HOUR, NEXT):

@@ -61,6 +61,16 @@ def test_unwritable_ledger_topic_is_reported(start: Callable[..., Weir]) -> None
     assert weir.metric("weir_ledger_topic_dropped_total") == 0
 
 
+def test_lines_for_absent_brokers_are_saved_at_exit(start: Callable[..., Weir], tmp_path: Path) -> None:
+    weir = start(ledger_keys={"topic": "throttles", "flush_seconds": 1})
+    weir.write_config(weir.config | {"connections": {"drain_seconds": 1}})  # an event to write
+    wait_until(lambda: "weir_ledger_topic_connected 0.0" in weir.get("/metrics"), "a write has failed")
+    weir.stop()
+    (file,) = (tmp_path / "ledger").glob("_unsent-*")
+    assert [from_line(line) for line in file.read_bytes().splitlines()[1:]] == written(tmp_path)
+    assert f"the next start sends them from {file}" in weir.log()
+
+
 @pytest.mark.parametrize(
     ("when_unknown", "enforce", "expected"),
     [
