@@ -178,7 +178,7 @@ def _serve(options: argparse.Namespace) -> int:
     worker = None if options.worker is None else Worker(options.worker, options.worker_directory, options.worker_claims)
     level = logging.DEBUG if options.verbose else logging.INFO
     configure_logging(options.log_format, level=level, worker=options.worker)
-    config = load_config(path) if worker is None else worker.config(path)
+    config, history = (load_config(path), None) if worker is None else worker.kept(path)
     if worker is None:
         for warning in _warnings(path, config, starts=True):
             logging.getLogger("weir.config").warning("%s: %s", path, warning)
@@ -189,7 +189,7 @@ def _serve(options: argparse.Namespace) -> int:
             return uvloop.run(supervise(path, config, further))
     from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without the whole gateway
 
-    return uvloop.run(serve(path, config, worker))
+    return uvloop.run(serve(path, config, worker, history))
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.cluster.discovery import Discovery
-from gateway.config.effective import EffectiveConfig
+from gateway.config.effective import ConfigHistory, EffectiveConfig
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.config.topic_keys import own_topics
@@ -49,13 +49,13 @@ GRACE_SECONDS = 10.0
 _log = logging.getLogger("weir.app")
 
 
-async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) -> int:
+async def serve(path: Path, config: WeirConfig, worker: Worker | None = None, history: ConfigHistory | None = None) -> int:
     """Run the gateway until SIGTERM or SIGINT; return the exit code. A second signal (a worker's is `CUT`) cuts the drain.
 
-    `path` is watched for changes of the config. `worker` is given to each of several processes.
+    `path` is watched for changes of the config. `worker` and `history` are given to each of several processes.
     """
     heap.tune()
-    gateway = Gateway(path, config, worker)
+    gateway = Gateway(path, config, worker, history)
     loop = asyncio.get_running_loop()
     stopping = Stopping()
     # Before the start: it serves clients, and the default action of a signal would end the process without a drain.
@@ -82,12 +82,16 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
 class Gateway:
     """One process: the shared parts, the features, the clients' connections, and the admin server."""
 
-    def __init__(self, path: Path, config: WeirConfig, worker: Worker | None = None) -> None:
+    def __init__(
+        self, path: Path, config: WeirConfig, worker: Worker | None = None, history: ConfigHistory | None = None
+    ) -> None:
         self._parts = parts = SharedParts(path, config, worker)
         self._features = features = InstalledFeatures(parts, path, config, worker)
         self._path = path
         self._tasks = BackgroundTasks(parts.counters.task_restarts)
         self._effective = EffectiveConfig(config, clock.wall(), parts.outlet)
+        if history is not None:
+            self._effective.go_on_from(history)
         self._reloader = Reloader(path, config, self._apply, self._effective.record, prepare=features.prepare)
 
         self._handlers, self._collect_budget = features.handlers(), CollectBudget()

@@ -100,13 +100,16 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/api/config": {
         "summary": "The config in effect and the last reload",
         "notes": "The config has every key of the file, with defaults.",
-        "schema": answers.answer(
-            version=answers.about(answers.INTEGER, "Counts the accepted files with a change, from 1."),
-            loaded_at=answers.TIME,
-            config={"type": "object"},
-            warnings=answers.STRINGS,
-            reloads=answers.counts("Changed files by result."),
-            last_reload=answers.RELOAD,
+        "schema": answers.optional(
+            answers.answer(
+                version=answers.about(answers.INTEGER, "Counts the accepted files with a change, from 1."),
+                loaded_at=answers.TIME,
+                config={"type": "object"},
+                warnings=answers.STRINGS,
+                reloads=answers.counts("Changed files by result."),
+                last_reload=answers.RELOAD,
+            ),
+            workers=answers.WORKERS_OF_CONFIG,
         ),
     },
     "/api/explain": {

@@ -37,6 +37,11 @@ def answer(**properties: object) -> Schema:
     return fields({"generated_at": about(TIME, "Time of the answer."), **properties})
 
 
+def optional(schema: Schema, **properties: object) -> Schema:
+    """The schema with further fields, which an answer may lack."""
+    return {**schema, "properties": schema["properties"] | properties}
+
+
 BOOLEAN, INTEGER, STRING, NUMBER = ({"type": name} for name in ("boolean", "integer", "string", "number"))
 STRINGS = rows(STRING)
 TIME: Schema = {"type": "string", "format": "date-time"}
@@ -58,6 +63,20 @@ RELOAD = nullable(
         }
     ),
     "The last changed file, and the problems that it was refused for.",
+)
+
+WORKERS_OF_CONFIG = about(
+    rows(
+        fields(
+            {
+                "worker": INTEGER,
+                "version": INTEGER,
+                "current": about(BOOLEAN, "False while the worker runs another config than this one."),
+                "last_reload": RELOAD,
+            }
+        )
+    ),
+    "With several workers, those that answer. The other fields are the supervisor's own reading of the file.",
 )
 
 CONNECTION = fields(

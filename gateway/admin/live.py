@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from gateway.admin.config_answer import config_facts
 from gateway.admin.json_text import json_parts
 from gateway.admin.rows import CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
@@ -152,18 +153,7 @@ class GatewaySnapshots:
             "now": self._history[-1] if self._history else None,
             "brokers": [{"id": broker, "address": str(ServerAddress(*at))} for broker, at in sorted(view.brokers().items())],
             "volumes": await view.report_page("volumes"),
-            "config": {
-                "version": effective.version,
-                "loaded_at": iso(effective.loaded_at),
-                "reloads": dict(effective.reloads),
-                "last_reload": None
-                if effective.last is None
-                else {
-                    "success": effective.last.success,
-                    "at": iso(effective.last.at),
-                    "lines": [*effective.last.changes, *map(str, effective.last.problems)],
-                },
-            },
+            "config": config_facts(effective),
         }
 
     async def facts_with_history(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """The admin server of one gateway: metrics, probes, the live page and JSON."""
 
 import asyncio
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.admin.config_answer import config_answer
 from gateway.admin.configured import CONFIGURED, configured_rows
 from gateway.admin.connection_list import PATH as CONNECTIONS
 from gateway.admin.connection_list import ConnectionList, connections_page
@@ -24,8 +24,6 @@ from gateway.admin.pieces import Pieces
 from gateway.admin.rows import EARLY, CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
-from gateway.config.effective import ReloadResult
-from gateway.config.model import WeirConfig
 from gateway.features.catalogue import FEATURES
 from gateway.log import iso
 from gateway.time_slices import in_slices
@@ -129,35 +127,10 @@ class AdminServer(PageServer):
         return {"configured": False} if report is None else {"configured": True, **report}
 
     async def _config(self) -> web.Response:
-        effective = self._view.effective
-        config = effective.config
-        answer = {
-            "version": effective.version,
-            "loaded_at": iso(effective.loaded_at),
-            "config": {},
-            "warnings": [],
-            "reloads": dict(effective.reloads),
-            "last_reload": None if effective.last is None else _reload(effective.last),
-        }
-        # Thousands of entities take long, so a thread describes them. No config ever changes.
-        answer |= await asyncio.to_thread(_described, config)
-        return await self._json(answer)
+        return await self._json(await config_answer(self._view.effective))
 
     async def _facts(self) -> web.Response:
         return await json_page(await self._snapshots.facts_with_history())
 
     async def _json(self, answer: dict[str, Any]) -> web.Response:
         return await json_page({"generated_at": iso(self._view.wall()), **answer})
-
-
-def _described(config: WeirConfig) -> dict[str, Any]:
-    return {"config": config.model_dump(mode="json", by_alias=True), "warnings": config.warnings()}
-
-
-def _reload(result: ReloadResult) -> dict[str, Any]:
-    return {
-        "result": "success" if result.success else "failure",
-        "at": iso(result.at),
-        "changes": list(result.changes),
-        "problems": [asdict(problem) for problem in result.problems],
-    }

@@ -1,6 +1,7 @@
 """The config in effect and the results of its reloads, for metrics, the admin API and events."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.config.model import WeirConfig
@@ -27,6 +28,16 @@ class ReloadResult:
         return not self.problems
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigHistory:
+    """The files that were read before a worker starts. Times are wall clock seconds."""
+
+    version: int
+    loaded_at: float
+    last_success_at: float
+    reloads: Mapping[str, int]
+
+
 class EffectiveConfig:
     """The config in effect. `version` counts from 1, and grows with each accepted file that changes a key."""
 
@@ -38,6 +49,20 @@ class EffectiveConfig:
         self.last: ReloadResult | None = None
         self.reloads: Counter[str] = Counter(success=0, failure=0)
         self._outlet = outlet
+
+    @property
+    def history(self) -> ConfigHistory:
+        return ConfigHistory(self.version, self.loaded_at, self.last_success_at, dict(self.reloads))
+
+    def go_on_from(self, history: ConfigHistory) -> None:
+        """Count from the supervisor's version on, so that a replaced worker has the version of the other workers."""
+        self.version, self.loaded_at, self.last_success_at = history.version, history.loaded_at, history.last_success_at
+        self.reloads.update(history.reloads)
+
+    @property
+    def refused(self) -> bool:
+        """True if the last changed file was refused."""
+        return self.last is not None and not self.last.success
 
     def record(self, result: ReloadResult) -> None:
         self.last = result

@@ -72,19 +72,38 @@ def merge_groups(answers: Sequence[Answer]) -> Answer:
     return {"configured": len(rows) > 0, "groups": list(rows.values())}
 
 
-def merge_config(answers: Sequence[Answer]) -> Answer:
-    """`/api/config`: among the answers with the latest version, the one with the most reloads."""
-    return max(answers, key=lambda answer: (answer["version"], sum(answer["reloads"].values()), answer["loaded_at"]))
+def merge_config(own: Answer, answers: Iterable[tuple[int, Answer]]) -> Answer:
+    """`/api/config`: the supervisor's own answer, and the difference of each worker to it. `answers` have the worker's number.
+
+    `notify` is for the supervisor alone. The marks of its addresses differ by process.
+    """
+    wanted = {**own["config"], "notify": None}
+    workers = [
+        {
+            "worker": number,
+            "version": answer["version"],
+            "current": {**answer["config"], "notify": None} == wanted,
+            "last_reload": answer["last_reload"],
+        }
+        for number, answer in answers
+    ]
+    return {**own, "workers": workers}
 
 
-def merge_facts(answers: Sequence[Answer]) -> Answer:
-    """A snapshot of the live page without its entities and its history."""
+def merge_facts(answers: Sequence[Answer], config: Answer) -> Answer:
+    """A snapshot of the live page without its entities and its history. `config` is the supervisor's own part of it.
+
+    If a worker has refused the last changed file, that is the last reload.
+    """
+    reloads = [answer["config"]["last_reload"] for answer in answers]
+    refused = [reload for reload in reloads if reload is not None and not reload["success"]]
     latest = max(answers, key=lambda answer: answer["config"]["version"])
     now = merge_histories([[answer["now"]] for answer in answers if answer["now"] is not None])
     volumes = [{"configured": True, **answer["volumes"]} for answer in answers if answer["volumes"] is not None]
     brokers = {broker["id"]: broker for answer in answers for broker in answer["brokers"]}
     return {
         **latest,
+        "config": {**config, "last_reload": refused[0]} if refused else config,
         "connections": sum(answer["connections"] for answer in answers),
         "now": now[-1] if now else None,
         "brokers": [brokers[broker] for broker in sorted(brokers)],

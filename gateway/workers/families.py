@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Merge, Value
+from gateway.config.effective import EffectiveConfig
 from gateway.workers.place import WorkerPlace
 
 Families = Sequence[Metric]
@@ -134,6 +135,19 @@ def _family(like: Metric, values: Mapping[_Key, float]) -> Metric:
     for (name, labels), value in values.items():
         family.add_sample(name, dict(labels), value)
     return family
+
+
+CONFIG_VERSION: Final = "weir_config_version"
+
+
+def config_families(effective: EffectiveConfig) -> list[Metric]:
+    """The supervisor's own reading of the config file, as metrics."""
+    values = {
+        CONFIG_VERSION: effective.version,
+        "weir_config_last_reload_successful": not effective.refused,
+        "weir_config_last_reload_success_timestamp_seconds": effective.last_success_at,
+    }
+    return [GaugeMetricFamily(row.name, row.help, float(values[row.name])) for row in METRICS if row.name in values]
 
 
 Page = Families | None

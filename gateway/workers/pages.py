@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway import clock
+from gateway.admin.config_answer import config_answer, config_facts
 from gateway.admin.configured import CONFIGURED
 from gateway.admin.connection_list import PATH as CONNECTIONS
 from gateway.admin.connection_list import ConnectionQuery, connections_page, merged
@@ -29,6 +30,7 @@ from gateway.admin.query import NoWorkerAnswersError
 from gateway.admin.rows import EARLY, described, undescribed
 from gateway.admin.server import ACTIVE
 from gateway.admin.single_flight import SingleFlight
+from gateway.config.effective import EffectiveConfig
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow, merge_rows
@@ -44,7 +46,7 @@ from gateway.workers.answers import (
     merge_topics,
     merge_volumes,
 )
-from gateway.workers.families import WORKER_METRICS, Families, Totals
+from gateway.workers.families import CONFIG_VERSION, WORKER_METRICS, Families, Totals, config_families
 from gateway.workers.place import WorkerPlace, WorkerUnreachableError
 
 _READY = "weir_ready"
@@ -78,12 +80,17 @@ class WorkersServer(PageServer):
         not_ready: Callable[[], str | None],
         restarts: Mapping[str, int],
         places_of_quotas: Callable[[], Places],
+        effective: EffectiveConfig,
         allowed_hosts: Callable[[], Collection[str]] = tuple,
         own_families: Callable[[], Families] = tuple,
     ) -> None:
-        """`restarts` counts the failures of the supervisor's own background tasks. `own_families` are its further metrics."""
+        """`restarts` counts the failures of the supervisor's own background tasks. `own_families` are its further metrics.
+
+        `effective` is the supervisor's own reading of the config file. Its version is the one of all workers.
+        """
         self._own_families = own_families
         self._places_of_quotas = places_of_quotas
+        self._effective = effective
         self._places = places
         self._restarts = restarts
         self._not_ready = not_ready
@@ -101,7 +108,7 @@ class WorkersServer(PageServer):
             "/api/volumes": self._answered(self._merged("/api/volumes", merge_volumes)),
             GROUPS: groups_page(self._merged(GROUPS, merge_groups)),
             "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
-            "/api/config": self._answered(self._merged("/api/config", merge_config)),
+            "/api/config": self._answered(self._config),
             "/api/workers": shared(self._workers),
             **EntityPages(self._shared_usage.get).pages(),
             EXPLAIN: explain_page(self._explain),
@@ -118,7 +125,7 @@ class WorkersServer(PageServer):
         except NoWorkerAnswersError:
             facts, rows = [], []
         if facts:
-            self._facts = merge_facts([answer["facts"] for answer in facts])
+            self._facts = merge_facts([answer["facts"] for answer in facts], config_facts(self._effective))
         own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
         return merge_histories([answer["history"] for answer in facts]), {
             **self._facts,
@@ -208,6 +215,16 @@ class WorkersServer(PageServer):
             "rows": sorted(throttled, key=lambda row: -float(row["throttle_left"])),
         }
 
+    async def _config(self) -> Answer:
+        numbers = {place.process: place.number for place in self._places}
+        own, bodies = await asyncio.gather(config_answer(self._effective), self._bodies("/api/config"))
+        if not bodies:
+            raise NoWorkerAnswersError
+        # Thousands of entities take long to parse.
+        return await asyncio.to_thread(
+            lambda: merge_config(own, [(numbers[process], json.loads(body)) for process, body in bodies if process in numbers])
+        )
+
     async def _explain(self, _: ClientNames, query: str) -> Answer:
         answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._shared_usage.get())
         return with_use(answers[0], usage.rows)
@@ -248,14 +265,18 @@ class WorkersServer(PageServer):
         pages[_SUPERVISOR] = [
             *ProcessCollector(registry=None).collect(),
             self._own_restarts(),
+            *config_families(self._effective),
             *self._own_families(),
         ]
         for process, page in pages.items():
             self._totals.seen(process, page)
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
         ready = GaugeMetricFamily(_READY, "1 while /readyz says yes.", float(self._not_ready() is None))
+        version = [family for family in config_families(self._effective) if family.name == CONFIG_VERSION]
         workers = [row.family(self._places, pages) for row in WORKER_METRICS]
-        return encode(Given([*(family for family in merged if family.name != _READY), ready, *workers]))
+        return encode(
+            Given([*(family for family in merged if family.name not in {_READY, CONFIG_VERSION}), ready, *version, *workers])
+        )
 
     def _own_restarts(self) -> Metric:
         row = next(row for row in METRICS if row.name == "weir_task_restarts_total")

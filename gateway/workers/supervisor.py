@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import Self
 
 import gateway
-from gateway import open_files, service_manager
+from gateway import clock, open_files, service_manager
 from gateway.admin.http import AdminBindError
 from gateway.admin.metrics.row import families
 from gateway.admin.rows import CurrentPlaces
 from gateway.background import BackgroundTasks
-from gateway.config.effective import ReloadResult
+from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.recent_use.worker_files import carry_over
 from gateway.files.file_lock import StateLocks
+from gateway.observer import Outlet
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
@@ -75,7 +76,7 @@ class Supervisor:
 
     def __init__(self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str]) -> None:
         self._path = path
-        self._config = config
+        self._effective = EffectiveConfig(config, clock.wall(), Outlet())
         self._directory = directory
         self._common = Worker(0, directory.path, directory.claims)
         self._locks = StateLocks(config.state, path)
@@ -102,6 +103,7 @@ class Supervisor:
             self.not_ready,
             self._restarts,
             places,
+            self._effective,
             lambda: self._config.admin.allowed_hosts,
             lambda: families(NOTIFY_METRICS, self._notify.report()),
         )
@@ -151,6 +153,11 @@ class Supervisor:
         self._locks.release()
         return self._exit_code
 
+    @property
+    def _config(self) -> WeirConfig:
+        """The config in effect."""
+        return self._effective.config
+
     def not_ready(self) -> str | None:
         """The reason if balancers should send no clients here. At the start all workers must be ready, later one is enough."""
         if self._stopping.is_set():
@@ -193,7 +200,7 @@ class Supervisor:
                 self._directory.path,
             )
         if not self._common.config_file.exists():
-            self._common.keep(self._config)
+            self._common.keep(self._config, self._effective.history)
 
     async def _drain(self, running: asyncio.Task[None]) -> None:
         seconds = self._config.connections.drain_delay_seconds + self._config.connections.drain_seconds
@@ -227,14 +234,14 @@ class Supervisor:
 
     def _reloaded(self, result: ReloadResult) -> None:
         """A replacement starts with the config in effect, even if the file has been refused since."""
+        self._effective.record(result)
         if result.success:
-            self._config = result.config
             self._notify.apply(result.config.notify)
             self._keep_new()
 
     def _keep_new(self) -> None:
         try:
-            self._common.keep(self._config)
+            self._common.keep(self._config, self._effective.history)
         except OSError as error:
             self._unkept = True
             _log.error(

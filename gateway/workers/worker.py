@@ -2,15 +2,17 @@
 
 import asyncio
 import atexit
+import json
 import select
 import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gateway.config.effective import ConfigHistory
 from gateway.config.load import kept_config, parse_kept_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.features.ledger.config import LedgerConfig
@@ -41,13 +43,14 @@ class Worker:
         """The config in effect, which may differ from the config file."""
         return self.directory / "config.json"
 
-    def keep(self, config: WeirConfig) -> None:
+    def keep(self, config: WeirConfig, history: ConfigHistory) -> None:
         """Save the config for workers that start later. Raises OSError; the earlier config is kept then."""
-        replace_file(self.config_file, [kept_config(config)], durable=False)
+        replace_file(self.config_file, [json.dumps(asdict(history)), "\n", kept_config(config)], durable=False)
 
-    def config(self, path: Path) -> WeirConfig:
+    def kept(self, path: Path) -> tuple[WeirConfig, ConfigHistory]:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""
-        return parse_kept_config(read_config_text(self.config_file), source=str(path), directory=path.parent)
+        history, _, config = read_config_text(self.config_file).partition("\n")
+        return parse_kept_config(config, source=str(path), directory=path.parent), ConfigHistory(**json.loads(history))
 
     @property
     def supervised(self) -> bool:

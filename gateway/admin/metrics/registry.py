@@ -26,7 +26,7 @@ _PROCESS: tuple[Row, ...] = (
     Value("counter", "weir_task_restarts_total", "Background tasks that failed and were started again.", ("task",),
           reasons(lambda scrape: scrape.counters.task_restarts)),
     Value("gauge", "weir_config_last_reload_successful", "0 if the last changed config file was refused, otherwise 1.", (),
-          one(lambda scrape: scrape.effective.last is None or scrape.effective.last.success), merge="min"),
+          one(lambda scrape: not scrape.effective.refused), merge="min"),
     Value("gauge", "weir_config_last_reload_success_timestamp_seconds", "Time at which a config file was last accepted.", (),
           one(lambda scrape: scrape.effective.last_success_at), merge="min"),
     Value("gauge", "weir_config_version", "Version of the config in effect, from 1.", (),

@@ -110,7 +110,9 @@ async def test_each_route_of_a_gateway_is_documented(server: AdminServer) -> Non
 
 
 async def test_each_route_of_workers_is_documented(effective: EffectiveConfig) -> None:
-    server = WorkersServer([], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"))
+    server = WorkersServer(
+        [], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"), effective
+    )
     await server.start()
     try:
         assert routes(server) == {(method, path) for method, path in OPERATIONS if path not in ONE_GATEWAY}
@@ -133,7 +135,9 @@ async def test_answer_with_all_features_has_its_schema(full_server: AdminServer,
 
 async def test_answer_of_workers_has_the_documented_schema(effective: EffectiveConfig) -> None:
     place = WorkerPlace(0, ("true",), Path("socket"), int)
-    server = WorkersServer([place], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"))
+    server = WorkersServer(
+        [place], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"), effective
+    )
     await server.start()
     try:
         for path in OF_WORKERS:

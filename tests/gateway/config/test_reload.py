@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import reload
-from gateway.config.effective import EffectiveConfig, ReloadResult
+from gateway.config.effective import ConfigHistory, EffectiveConfig, ReloadResult
 from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, Problem
@@ -521,3 +521,13 @@ def test_effective_config_follows_results() -> None:
     effective.record(ReloadResult(40.0, config(2)))
     assert (effective.version, effective.loaded_at, effective.last_success_at) == (2, 20.0, 40.0)
     assert effective.reloads == {"success": 2, "failure": 1}
+
+
+def test_replaced_worker_counts_on_from_the_version() -> None:
+    supervisor, replaced = EffectiveConfig(config(1), 10.0, Outlet()), EffectiveConfig(config(2), 50.0, Outlet())
+    supervisor.record(ReloadResult(20.0, config(2), changes=("x",)))
+    supervisor.record(ReloadResult(30.0, config(2)))
+    replaced.go_on_from(supervisor.history)
+    for each in (supervisor, replaced):
+        each.record(ReloadResult(60.0, config(3), changes=("x",)))
+    assert replaced.history == supervisor.history == ConfigHistory(3, 60.0, 60.0, {"success": 3, "failure": 0})

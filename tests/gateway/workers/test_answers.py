@@ -86,11 +86,29 @@ class TestVolumes:
         assert merge_volumes([{"configured": False}]) == {"configured": False}
 
 
-def test_latest_config_is_shown() -> None:
-    old = {"version": 1, "reloads": {"success": 0, "failure": 3}, "loaded_at": "2026-01-01T00:00:00Z"}
-    new = {"version": 2, "reloads": {"success": 1, "failure": 0}, "loaded_at": "2026-01-01T00:01:00Z"}
-    replaced = {"version": 1, "reloads": {"success": 0, "failure": 0}, "loaded_at": "2026-01-01T00:02:00Z"}
-    assert merge_config([old, new, replaced]) is new
+ACCEPTED = {"result": "success", "at": "2026-01-01T00:01:00Z", "changes": ["x"], "problems": []}
+REFUSED = {"result": "failure", "at": "2026-01-01T00:01:00Z", "changes": [], "problems": [{"key": "(file)"}]}
+
+
+def config(number: int, last: object = None, mark: str = "a") -> dict[str, Any]:
+    return {"version": number, "config": {"workers": number, "notify": mark}, "last_reload": last}
+
+
+class TestConfig:
+    def test_supervisor_has_the_version(self) -> None:
+        merged = merge_config(config(2, ACCEPTED), [(0, config(3)), (1, config(1))])
+        assert {name: merged[name] for name in ("version", "config", "last_reload")} == config(2, ACCEPTED)
+
+    def test_worker_that_refused_the_file_is_listed(self) -> None:
+        merged = merge_config(config(2, ACCEPTED), [(0, config(2, ACCEPTED)), (1, config(1, REFUSED))])
+        assert merged["workers"] == [
+            {"worker": 0, "version": 2, "current": True, "last_reload": ACCEPTED},
+            {"worker": 1, "version": 1, "current": False, "last_reload": REFUSED},
+        ]
+
+    def test_marks_of_webhooks_are_no_difference(self) -> None:
+        (worker,) = merge_config(config(2), [(0, config(2, mark="b"))])["workers"]
+        assert worker["current"]
 
 
 class TestHistory:
@@ -110,10 +128,24 @@ class TestHistory:
         assert merge_histories([]) == []
 
 
+OWN = {"version": 5, "last_reload": {"success": True}}
+
+
+def test_live_page_shows_the_failure_of_a_worker() -> None:
+    def facts(last: dict[str, Any] | None) -> dict[str, Any]:
+        config = {"version": 1, "last_reload": last}
+        return {"config": config, "connections": 0, "now": None, "brokers": [], "volumes": None}
+
+    failure = {"success": False, "lines": ["(file)"]}
+    answers = [facts(last) for last in (None, {"success": True}, failure)]
+    assert merge_facts(answers, OWN)["config"] == {"version": 5, "last_reload": failure}
+    assert merge_facts(answers[:2], OWN)["config"] == OWN
+
+
 def test_snapshots_are_merged_without_entities() -> None:
     def facts(version: int, connections: int, *brokers: int, volumes: dict[str, Any] | None = None) -> dict[str, Any]:
         return {
-            "config": {"version": version},
+            "config": {"version": version, "last_reload": None},
             "connections": connections,
             "now": {"at": 10.0, "muted": 1.0, "throttles": 2.0},
             "brokers": [{"id": broker, "address": f"b{broker}:9092"} for broker in brokers],
@@ -121,11 +153,11 @@ def test_snapshots_are_merged_without_entities() -> None:
         }
 
     paused = {"state": "PAUSE", "delay_seconds": 5.0}
-    merged = merge_facts([facts(1, 2, 3, 1), facts(2, 5, 2, volumes={"state": "OPEN", "delay_seconds": 0.0})])
-    assert merged["config"] == {"version": 2}
+    merged = merge_facts([facts(1, 2, 3, 1), facts(2, 5, 2, volumes={"state": "OPEN", "delay_seconds": 0.0})], OWN)
+    assert merged["config"] == OWN
     assert merged["connections"] == 7
     assert merged["now"] == {"at": 10.0, "muted": 2.0, "throttles": 4.0}
     assert [broker["id"] for broker in merged["brokers"]] == [1, 2, 3]
     assert merged["volumes"]["state"] == "OPEN"
-    assert merge_facts([facts(1, 1, volumes=paused), facts(1, 1)])["volumes"]["state"] == "PAUSE"
-    assert merge_facts([facts(1, 1)])["volumes"] is None
+    assert merge_facts([facts(1, 1, volumes=paused), facts(1, 1)], OWN)["volumes"]["state"] == "PAUSE"
+    assert merge_facts([facts(1, 1)], OWN)["volumes"] is None

@@ -12,7 +12,9 @@ import pytest
 from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.admin.forgive import PATH
 from gateway.admin.rows import CurrentPlaces
+from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
+from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from loadtest.testkit.kafka import free_port
@@ -49,7 +51,8 @@ async def forgive(open_: AsyncExitStack, directory: Path, answering: list[bool])
         {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"name": "clients", "bootstrap_port": 9092}]}
     )
     port = free_port()
-    server = WorkersServer(places, ("127.0.0.1", port), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"))
+    effective = EffectiveConfig(config, 0.0, Outlet())
+    server = WorkersServer(places, ("127.0.0.1", port), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"), effective)
     await server.start()
     open_.push_async_callback(server.stop)
     session = await open_.enter_async_context(aiohttp.ClientSession())

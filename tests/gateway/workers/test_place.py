@@ -15,6 +15,7 @@ import pytest
 
 from gateway import clock
 from gateway.background import FIRST_SECONDS
+from gateway.config.effective import ConfigHistory
 from gateway.config.model import WeirConfig
 from gateway.workers import place
 from gateway.workers.place import HUNG_SECONDS, WorkerPlace, WorkerUnreachableError
@@ -39,7 +40,8 @@ async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, claims: 
     first = free_port_range(2)
     listener = {"name": "clients", "bootstrap_port": first, "broker_ports": f"{first + 1}-{first + 1}"}
     upstream = {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}
-    worker.keep(WeirConfig.model_validate({"upstream": upstream, "listeners": [listener]}))
+    history = ConfigHistory(1, 0.0, 0.0, {})
+    worker.keep(WeirConfig.model_validate({"upstream": upstream, "listeners": [listener]}), history)
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(tmp_path / "weir.yaml")]
     command += ["--worker", "0", "--worker-directory", str(tmp_path), "--worker-claims", str(claims)]
     processes = count(1)

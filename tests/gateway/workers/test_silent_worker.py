@@ -11,9 +11,11 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.admin.rows import CurrentPlaces
+from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
 from gateway.migration.lift_command import _running_quotas
 from gateway.migration.lift_rules import GatewayQuotas
+from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 
@@ -23,6 +25,7 @@ ANSWER = {
     "config": {"quotas": {"enforce": True, "entities": []}},
     "warnings": [],
     "reloads": {},
+    "last_reload": None,
 }
 HASTE = 5
 """In this file, a second of the event loop takes a fifth of a second."""
@@ -57,7 +60,8 @@ async def supervising(places: Sequence[WorkerPlace]) -> AsyncIterator[str]:
     config = WeirConfig.model_validate(
         {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"bootstrap_port": 9092}]}
     )
-    server = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"))
+    effective = EffectiveConfig(config, 0.0, Outlet())
+    server = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"), effective)
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.stop()

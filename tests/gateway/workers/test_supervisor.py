@@ -193,6 +193,23 @@ class TestAtWork:
         wait_until(lambda: weir.metric("weir_quota_enforced") == 0, "no worker enforces")
         reload(weir, weir.config)
 
+    def test_replaced_workers_keep_the_version_of_the_config(self, weir: Weir) -> None:
+        old = pids(weir)
+        reload(weir, {**weir.config, "quotas": {"entities": []}})
+        reload(weir, weir.config)
+        version = weir.metric("weir_config_version")
+        assert version >= 3
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not {worker["pid"] for worker in workers(weir)} & {*old, None}, "replacement processes")
+        pids(weir)
+        answer = weir.api("config")
+        assert weir.metric("weir_config_version") == answer["version"] == version
+        assert [(each["worker"], each["version"], each["current"]) for each in answer["workers"]] == [
+            (0, version, True),
+            (1, version, True),
+        ]
+
     def test_config_that_cannot_be_stored_still_applies(self, weir: Weir) -> None:
         one, other = pids(weir)
         in_the_way = private_directory(one) / "config.json.new"

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.effective import ConfigHistory
 from gateway.config.load import parse_config
 from gateway.config.problems import ConfigError
 from gateway.features.ledger.config import LedgerConfig
 from gateway.workers.worker import Worker, gateway_name
 
 NO_CLAIMS = -1
+HISTORY = ConfigHistory(4, 10.0, 20.0, {"success": 3, "failure": 1})
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,8 @@ def test_worker_starts_with_config_in_effect(tmp_path: Path) -> None:
     config = parse_config(CONFIG, source="weir.yaml")
     limits = [entity.limits["controller_mutation_rate"] for entity in config.quotas.entities]
     assert limits == [0.00005, 1e16]
-    Worker(0, tmp_path, NO_CLAIMS).keep(config)
-    assert Worker(1, tmp_path, NO_CLAIMS).config(tmp_path / "weir.yaml") == config
+    Worker(0, tmp_path, NO_CLAIMS).keep(config, HISTORY)
+    assert Worker(1, tmp_path, NO_CLAIMS).kept(tmp_path / "weir.yaml") == (config, HISTORY)
 
 
 def test_end_of_the_supervisor_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +67,6 @@ def test_end_of_the_supervisor_is_seen_at_once(tmp_path: Path, monkeypatch: pyte
 def test_secret_files_are_checked_again(tmp_path: Path) -> None:
     sasl = 'bootstrap_servers: ["127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: weir, password_file: pw}'
     config = parse_config(CONFIG.replace('bootstrap_servers: ["127.0.0.1:9092"]', sasl), source="weir.yaml")
-    Worker(0, tmp_path, NO_CLAIMS).keep(config)
+    Worker(0, tmp_path, NO_CLAIMS).keep(config, HISTORY)
     with pytest.raises(ConfigError, match=r"upstream\.sasl\.password_file"):
-        Worker(0, tmp_path, NO_CLAIMS).config(tmp_path / "weir.yaml")
+        Worker(0, tmp_path, NO_CLAIMS).kept(tmp_path / "weir.yaml")

@@ -263,7 +263,7 @@ async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view:
         place.process = number + 1
         places.append(place)
     async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
-        supervisor = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, PLACES)
+        supervisor = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, PLACES, view.effective)
         subject = notify(section(receiver.port))
         subject.start(tasks)
         for second in range(3):
