@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from markdown import below_title, code, table
 
-from gateway.__main__ import _parser
+from gateway.commands import _parser
 
 
 def page() -> str:

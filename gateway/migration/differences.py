@@ -148,10 +148,20 @@ def _flow(row: EntityQuota) -> str:
     """The row in YAML's flow style, on one line."""
     # PyYAML writes line separators such as U+0085 so that they are read as spaces, unless it escapes everything beyond ASCII.
     readable = all(name.isprintable() for name in row.entity.file_names().values())
-    text: str = yaml.safe_dump(
-        entity_row(row), default_flow_style=True, sort_keys=False, allow_unicode=readable, width=2**31 - 1
+    text: str = yaml.dump(
+        entity_row(row), Dumper=_Row, default_flow_style=True, sort_keys=False, allow_unicode=readable, width=2**31 - 1
     )
     return text.strip()
+
+
+class _Row(yaml.SafeDumper):
+    """Writes texts beyond ASCII in double quotes: there, an escape is the character that stdout's encoding does not have."""
+
+    def represent_name(self, name: str) -> yaml.Node:
+        return self.represent_scalar("tag:yaml.org,2002:str", name, style=None if name.isascii() else '"')
+
+
+_Row.add_representer(str, _Row.represent_name)
 
 
 def _broker_entity(entity: ClientQuotaEntity) -> tuple[tuple[str, str | None], ...]:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaAdminClient
 
-from gateway.__main__ import main
+from gateway.commands import main
 from loadtest.testkit.fleet import AUTHORIZER
 from loadtest.testkit.kafka import KafkaCluster
 from loadtest.testkit.kafka.sasl import java_properties, librdkafka_properties, sasl_listener, scram_arguments

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from gateway.__main__ import main
+from gateway.commands import main
 from loadtest.testkit.fleet import CLIENT_ID, RECORD_BYTES, UnpacedProducer
 from loadtest.testkit.kafka import KafkaCluster, read_exactly
 from protocol.api_keys import ApiKey

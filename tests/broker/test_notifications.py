@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from gateway.__main__ import main
+from gateway.commands import main
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until

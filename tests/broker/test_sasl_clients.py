@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.__main__ import main
+from gateway.commands import main
 from loadtest.scenarios import reauthentication
 from loadtest.testkit.certificates import LOOPBACK, Authority, Files
 from loadtest.testkit.kafka import KafkaCluster, run_tool

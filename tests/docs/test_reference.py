@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.__main__ import main
 from gateway.admin.metrics.registry import METRICS
+from gateway.commands import main
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
 from gateway.config.sasl import UpstreamSaslConfig

@@ -1,5 +1,6 @@
 """Ctrl-C at commands. tests/gateway/reports/test_command.py has that of a report."""
 
+import importlib
 import json
 import os
 import pty
@@ -15,7 +16,8 @@ from threading import Thread
 import pytest
 
 import gateway.__main__
-from gateway.__main__ import main
+from gateway import commands
+from gateway.commands import main
 
 CONFIG = """\
 upstream: {{bootstrap_servers: ["{silent}"]}}
@@ -63,6 +65,47 @@ def test_command_that_is_interrupted_says_so(arguments: str, silent: socket.sock
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    "entry",
+    ["runpy.run_module('gateway', run_name='__main__')", "from gateway.__main__ import main; sys.exit(main())"],
+    ids=["python -m gateway", "weir"],
+)
+def test_ctrl_c_during_imports_has_no_traceback(entry: str, tmp_path: Path) -> None:
+    """The import of a module of the command line waits here until the signal."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "uvloop.py").write_text(f"open({str(pipe)!r}).read()")
+    program = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); {entry}"
+    command = [sys.executable, "-c", program, "check"]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process,
+        pipe.open("w"),  # once the module is imported
+    ):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert err == "interrupted\n"
+    assert process.returncode == 130
+
+
+@pytest.mark.process
+def test_ctrl_c_that_is_ignored_stays_ignored() -> None:
+    """A shell's job in the background ignores it."""
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.argv[1:] = ['--version'];"
+        " import atexit; atexit.register(lambda: print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN));"
+        " from gateway.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "True"
+
+
+def test_import_of_the_entry_handles_no_signals() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    importlib.reload(gateway.__main__)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.process
 def test_ctrl_c_is_the_ordinary_end_of_a_live_table() -> None:
     class Admin(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -94,6 +137,6 @@ def test_ctrl_c_during_the_start_of_a_gateway_is_no_error(tmp_path: Path, monkey
     def interrupt(*_: Sequence[object], **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gateway.__main__, "configure_logging", interrupt)
+    monkeypatch.setattr(commands, "configure_logging", interrupt)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["serve", "--config", str(tmp_path / "weir.yaml")]) == 0

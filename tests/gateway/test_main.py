@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.commands import main
 from gateway.version import weir_build
 from loadtest.testkit.kafka import free_port_range
 
@@ -324,7 +324,7 @@ def test_pipe_that_closes_before_the_end_is_no_error(path: Path, monkeypatch: py
 
 @pytest.mark.process
 def test_command_line_starts_without_rich() -> None:
-    found = "import sys, gateway.__main__; print('rich' in sys.modules)"
+    found = "import sys, gateway.commands; print('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, timeout=60).stdout == "False\n"
 
 

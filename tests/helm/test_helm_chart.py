@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from gateway.__main__ import _parser
+from gateway.commands import _parser
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
 from gateway.quotas.kinds import ROW_KINDS

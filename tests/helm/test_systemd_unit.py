@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.commands import main
 from loadtest.testkit.paths import CHECKOUT
 
 UNIT = CHECKOUT / "helm" / "systemd" / "weir.service"

@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 from kafka.record.util import calc_crc32c
 
-from gateway.__main__ import main
 from gateway.cluster.brokers import Address
+from gateway.commands import main
 from gateway.proxy.connection import Session
 from gateway.proxy.sessions import SessionHost
 from gateway.proxy.wire import Slot

@@ -4,7 +4,7 @@ import contextlib
 import io
 from pathlib import Path
 
-from gateway.__main__ import main
+from gateway.commands import main
 from gateway.config.load import kept_config, load_config, parse_kept_config
 from gateway.config.problems import ConfigError
 from tests.fuzzing.scratch import scratch_file

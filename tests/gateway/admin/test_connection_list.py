@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from gateway.__main__ import main
 from gateway.admin.connection_list import (
     FILTERS,
     MAX_OFFSET,
@@ -21,6 +20,7 @@ from gateway.admin.connection_list import (
 from gateway.admin.connections_command import add_connections, print_connections, query_of
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.commands import main
 from gateway.proxy.sessions import ConnectionFacts
 from loadtest.testkit.kafka import free_port
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gateway.__main__ import DEFAULT_ADMIN, _parser, main
 from gateway.admin.admin_client import AdminUnreachableError
 from gateway.admin.explain_table import ask_explanation, print_explanation
 from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.commands import DEFAULT_ADMIN, _parser, main
 from gateway.config.load import parse_config
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity

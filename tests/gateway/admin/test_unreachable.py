@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.__main__ import main
+from gateway.commands import main
 
 ADMIN = "weir.example.com"
 

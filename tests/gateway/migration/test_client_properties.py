@@ -120,7 +120,7 @@ def test_unreadable_file_is_named(tmp_path: Path, make) -> None:
 
 
 def test_every_key_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    from gateway.__main__ import main
+    from gateway.commands import main
 
     for command in ("import", "lift", "restore"):
         with pytest.raises(SystemExit):

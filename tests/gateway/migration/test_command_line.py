@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway.__main__ import main
 from gateway.alter_queue import denied
 from gateway.cluster import discovery
+from gateway.commands import main
 from gateway.config.load import parse_config
 from gateway.migration import MigrationError, broker_admin
 from gateway.migration.access import access_of, addresses, by_properties, check_not_gateway

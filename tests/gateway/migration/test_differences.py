@@ -26,6 +26,15 @@ def rows(*values: Mapping[str, object]) -> list[EntityQuota]:
     return [entity_quota(value) for value in values]
 
 
+@pytest.mark.parametrize("name", ["jürgen", "дата", "☃ 1", "\U0001f600", "null", "a: b"])
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_rows_keep_their_names_in_any_encoding(name: str, encoding: str) -> None:
+    """stdout escapes the characters that its encoding does not have."""
+    text = rows_text(rows({"user": name, "producer_byte_rate": 1000}), translated({}, 1))
+    (row,) = pasted(text.encode(encoding, "backslashreplace").decode(encoding))
+    assert row.entity.user == name
+
+
 def pasted(text: str) -> tuple[EntityQuota, ...]:
     """The rows of a config file with the printed text."""
     return parse_config(SMALLEST + text, source="pasted").quotas.entities

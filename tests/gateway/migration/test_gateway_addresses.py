@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
 from gateway.alter_queue import denied
+from gateway.commands import main
 from gateway.migration import MigrationError
 from gateway.migration.access import by_properties
 from gateway.migration.broker_admin import BrokerAdmin, GatewayAddressError, NotAllowedError

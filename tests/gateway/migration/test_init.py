@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.commands import main
 from gateway.config.load import load_config
 from gateway.migration import init_command
 from tests.gateway.migration.stub_cluster import ACCEPTED, StubCluster

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.commands import main
 from gateway.reports.job import command
 from gateway.reports.job.java_process import JavaEndedError, JavaProcess
 from gateway.reports.job.messages import Messages
@@ -23,7 +23,7 @@ def test_command_line_works_without_pyspark(tmp_path: Path) -> None:
     """The command imports neither library before a report runs. In this test each import would fail."""
     for name in ("pyspark", "plotly"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')")
-    code = "import sys; from gateway.__main__ import main; sys.exit(main(['report', '--help']))"
+    code = "import sys; from gateway.commands import main; sys.exit(main(['report', '--help']))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     )

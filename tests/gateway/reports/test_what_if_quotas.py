@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.commands import main
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule

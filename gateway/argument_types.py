@@ -1,0 +1,34 @@
+"""The types of options of the command line. Each function raises argparse.ArgumentTypeError."""
+
+import argparse
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
+
+DEFAULT_ADMIN: Final = "http://127.0.0.1:9644"
+
+
+def url(text: str) -> str:
+    parts = urlsplit(text)
+    try:
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port
+        valid = False
+    if not valid:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as {DEFAULT_ADMIN}")
+    return text
+
+
+def kind(name: str) -> str:
+    if not is_client_kind(name):
+        raise argparse.ArgumentTypeError(
+            f"there is no {name!r}: use one of {', '.join(CLIENT_KINDS)}, or request_rate.Metadata"
+        )
+    return name
+
+
+def node_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the node id of a broker: write a number, such as 3")
+    return int(text)

@@ -1,0 +1,83 @@
+"""stdout that takes no more, or that is not UTF-8."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+CONFIG = """\
+upstream: {bootstrap_servers: ["127.0.0.1:9"]}
+listeners: [{bootstrap_port: 29092}]
+"""
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+FULL = Path("/dev/full")
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "weir.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def weir(
+    *arguments: str | bytes, environment: Mapping[str, str] = {}, stdout: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "gateway", *arguments]
+    variables = {**os.environ, **environment}
+    if stdout is None:
+        return subprocess.run(command, capture_output=True, env=variables, timeout=60)
+    with stdout.open("wb") as file:
+        return subprocess.run(command, stdout=file, stderr=subprocess.PIPE, env=variables, timeout=60)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments", ["check --config {config}", "explain --config {config} --json", "explain --config {config}", "--help"]
+)
+def test_full_stdout_is_one_message(arguments: str, unbuffered: str, config: Path) -> None:
+    done = weir(*arguments.format(config=config).split(), environment={"PYTHONUNBUFFERED": unbuffered}, stdout=FULL)
+    assert done.stderr.decode() == (
+        "stdout can't be written: No space left on device — free space there, or send the output elsewhere\n"
+    )
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_full_stdout_of_a_check_with_errors_is_one_message(config: Path) -> None:
+    config.write_text(CONFIG + "quotas: {entities: [{user: a}]}\nworkers: x\n")
+    done = weir("check", "--config", str(config), stdout=FULL)
+    assert b"Traceback" not in done.stderr
+    assert b"stdout can't be written" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("environment", [C_LOCALE, {"PYTHONIOENCODING": "latin-1"}], ids=["C", "latin-1"])
+def test_message_reaches_a_terminal_that_is_not_utf_8(environment: Mapping[str, str], config: Path) -> None:
+    config.write_text(CONFIG + "workers: x\n")
+    done = weir("check", "--config", str(config), environment=environment)
+    assert done.stdout.startswith(b"workers: ")
+    assert b"\\u2014" in done.stdout
+    assert done.stderr.decode("ascii") == f"{config}: 1 error\n"
+    assert done.returncode == 1
+
+
+def test_table_reaches_a_terminal_that_is_not_utf_8(config: Path) -> None:
+    done = weir("explain", "--config", str(config), "--user", "дата", environment={"PYTHONIOENCODING": "latin-1"})
+    assert b"\\u0434\\u0430\\u0442\\u0430" in done.stdout
+    assert done.stderr == b""
+    assert done.returncode == 0
+
+
+def test_file_name_that_is_no_utf_8_is_printed(config: Path) -> None:
+    name = bytes(config.parent) + b"/\xff.yaml"
+    config.rename(os.fsdecode(name))
+    done = weir("check", "--config", name)
+    assert b"/\\udcff.yaml: valid: " in done.stdout
+    assert done.returncode == 0
