@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.__main__ import main
+from gateway.commands import main
 from tests.gateway.migration.stub_cluster import Entity, StubCluster
 from tests.test_docs import DOCS
 
