@@ -194,5 +194,5 @@ class SessionCore:
         self.responses.held.close()
         self.connection.close()
         self.requests.close()
-        self.throttle.abandon()
+        self.throttle.abandon(now)
         self.client.leave(now)
