@@ -312,3 +312,107 @@ def test_other_first_requests_wait_for_the_debt():
     t.client_sends(m.metadata(0))
     assert t.core.throttle.until - START == pytest.approx(DEBT)
     t.broker_got()
+
+
+def own_api_in_debt(limit=0.5, seconds=DEBT, key="request_rates.JoinGroup"):
+    """A gateway whose client has a debt of that many seconds in the rate of one API."""
+    engine = QuotaEngine(settings(**{key: limit}), START)
+    bucket = engine.acquire(key.replace("rates", "rate"), "ANONYMOUS", "etl", START)
+    bucket.charge(round(bucket.capacity() + limit * seconds), START)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("key", "request_of", "wait"),
+    [
+        ("request_rates.JoinGroup", lambda: join(1, 45_000), 15.0),
+        ("request_rates.JoinGroup", lambda: join(1, 6_000), 2.0),
+        ("request_rates.JoinGroup", lambda: join(1, 1_800_000), 15.0),
+        ("request_rates.JoinGroup", lambda: join(1, 1), 2.0),
+        ("request_rates.Heartbeat", lambda: m.heartbeat(1), 2.0),
+        ("request_rates.SyncGroup", lambda: sync(1), 2.0),
+        ("request_rates.OffsetCommit", lambda: commit(1), 2.0),
+        (
+            "request_rates.FindCoordinator",
+            lambda: codec.encode_request(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0}, 1, "etl"),
+            2.0,
+        ),
+        (
+            "request_rates.ConsumerGroupHeartbeat",
+            lambda: group_heartbeat(1, ApiKey.CONSUMER_GROUP_HEARTBEAT),
+            0.5,
+        ),
+    ],
+)
+def test_returning_member_waits_for_the_rate_of_its_api(key, request_of, wait):
+    """A third of the session timeout is not over before it passes, and the debt is far longer."""
+    t = Transcript(engine=own_api_in_debt(key=key))
+    t.client_sends(request_of())
+    for _ in range(round(wait * 10) - 1):
+        t.passes(0.1)
+    t.broker_got()
+    t.passes(0.1 + 1e-6)
+    t.broker_got(request_of())
+
+
+def test_returning_member_takes_an_earlier_turn():
+    t = Transcript(engine=own_api_in_debt(seconds=4.0))
+    t.client_sends(join(1))
+    t.passes(4.0)
+    t.broker_got(join(1))
+
+
+def test_long_session_does_not_delay_a_short_one():
+    engine = own_api_in_debt()
+    long, short = Transcript(engine=engine), Transcript(engine=engine)
+    long.client_sends(join(1, 45_000))
+    short.client_sends(join(2, 6_000))
+    for _ in range(3):
+        short.passes(0.7)
+    short.broker_got(join(2, 6_000))
+    long.broker_got()
+
+
+def test_ten_members_a_second_pass_the_rate_of_their_api():
+    engine = own_api_in_debt()
+    returning = [Transcript(engine=engine) for _ in range(30)]
+    for number, t in enumerate(returning):
+        t.client_sends(join(number, 6_000))
+    passed = []
+    for _ in range(40):
+        for t in returning:
+            t.passes(0.1)
+        passed.append(sum(bool(t.broker_inbox) for t in returning))
+    assert passed[18] == 0
+    assert passed[29] in (10, 11, 12)
+    assert passed[39] in (20, 21, 22)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0, 15.0])
+def test_join_on_each_new_connection_keeps_its_rate(gap):
+    """Each connection waits for the answer of its JoinGroup, which is refused, and closes."""
+    engine, joins, now = own_api_in_debt(seconds=0.0), 0, 0.0
+    while now < 100.0:
+        t = Transcript(engine=engine)
+        t.passes(now)
+        t.client_sends(join(joins))
+        while not t.broker_inbox:
+            t.passes(0.1)
+        t.core.close(t.now)
+        joins += 1
+        now = t.now - START + gap
+    assert joins <= 1 + round(0.5 * now, 3)
+
+
+def test_closed_connections_collect_no_turns_of_members():
+    """Turns that members have not waited for let nothing pass on later connections."""
+    engine = own_api_in_debt(key="request_rate", seconds=DEBT)
+    for number in range(50):
+        t = Transcript(engine=engine)
+        t.client_sends(*map(m.heartbeat, range(2 * number, 2 * number + 2)))
+        t.core.close(t.now)
+    later = [Transcript(engine=engine) for _ in range(50)]
+    for t in later:
+        t.passes(20.0)
+        t.client_sends(m.metadata(1))
+        t.broker_got()
