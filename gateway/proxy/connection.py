@@ -44,10 +44,9 @@ class Session(BrokerSession):
         self._broker: asyncio.Transport | None = None
         self._dialing: Dialing | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._paused = 0
         self._draining: Draining | None = None
         self._undecrypted: Callable[[], int] | None = None
-        self._large = False
+        self._paused, self._large = 0, False
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
         self.node_id = core.throttle.origin.broker = host.node_id

@@ -128,7 +128,8 @@ METRICS: tuple[Row, ...] = (
     Value("counter", "weir_throttled_requests_total", "Requests that Weir throttled. With `enforce: false`: requests that Weir"
           " would have throttled.", _BUCKET, _per_bucket(lambda row: row.throttled_total)),
     Value("counter", "weir_throttle_seconds_total", "Throttle times of throttled requests, summed up. A client that leaves ends"
-          " its throttle time. With `enforce: false`, no client waits.", _BUCKET, _per_bucket(lambda row: row.throttle_seconds_total)),
+          " its throttle time. With `enforce: false`, no client waits.", _BUCKET,
+          _per_bucket(lambda row: row.throttle_seconds_total)),
     Distribution("weir_throttle_time_seconds", "Throttle times of throttled requests. With `enforce: false`, no client"
                  " waits.", ("kind",), _throttle_times),
     Value("counter", "weir_early_requests_total", "Requests that arrived before the client's throttle time was over.",

@@ -14,13 +14,13 @@ _CLUSTER = "cluster"
 """Stands for an address in the line of the cluster's id."""
 
 
-class Closable(Protocol):
+class BoundSocket(Protocol):
     """A socket."""
 
     def close(self) -> None: ...
 
 
-Bound = TypeVar("Bound", bound=Closable)
+Bound = TypeVar("Bound", bound=BoundSocket)
 
 
 class PortClaims:
