@@ -57,7 +57,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/api/stream": {
         "summary": "The live page's data",
         "media": EVENTS,
-        "notes": "Server-sent events: `history` once, then `picture` each second. For the live page; fields may change.",
+        "notes": "Server-sent events: `history` once, then `snapshot` each second. For the live page; fields may change.",
         "errors": {503: "Too many viewers."},
     },
     "/api/quotas": {
