@@ -10,10 +10,10 @@ DEFAULT_ADMIN: Final = "http://127.0.0.1:9644"
 
 
 def url(text: str) -> str:
-    parts = urlsplit(text)
     try:
+        parts = urlsplit(text)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an invalid port
+    except ValueError:  # an invalid port, or a bracket without its end
         valid = False
     if not valid:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address such as {DEFAULT_ADMIN}")

@@ -141,6 +141,7 @@ class TestUsage:
             ["quotas", "--admin", "9644"],
             ["quotas", "--admin", "ftp://x"],
             ["quotas", "--admin", "http://h:99999"],
+            ["quotas", "--admin", "http://[::1"],
         ],
         ids=" ".join,
     )
@@ -346,6 +347,7 @@ def test_table_of_quotas_reads_no_file(option: str, capsys: pytest.CaptureFixtur
         ("connections --limit x", "--limit: 'x' is out of range: write a number from 1 to 1000"),
         ("connections --offset -1", "--offset: '-1' is out of range: write a number from 0 to 10000"),
         ("connections --ip 10.0.0", "--ip: '10.0.0' is not an IP address: write one, such as 10.0.0.7"),
+        ("quotas --admin http://[::1", "--admin: 'http://[::1' is not an address such as http://127.0.0.1:9644"),
         ("connections --broker b1", "--broker: 'b1' is not the node id of a broker: write a number, such as 3"),
         (
             "volumes publish --config w --broker-id x",

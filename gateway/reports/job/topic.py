@@ -14,6 +14,7 @@ record has another time, or is missing.
 import asyncio
 import gzip
 import json
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +108,7 @@ def _start(mark: "Mark", begin: int, end: int, progress: Callable[[str], None]) 
 async def _partitions(servers: str, topic: str, options: Mapping[str, Any]) -> Sequence[TopicPartition]:
     admin = AIOKafkaAdminClient(bootstrap_servers=servers, **options)
     try:
-        await admin.start()
+        await _start_quietly(admin)
         # Describes all topics, because a broker may create a topic that a client asks for by name.
         for found in await admin.describe_topics():
             if found["topic"] == topic:
@@ -115,6 +116,16 @@ async def _partitions(servers: str, topic: str, options: Mapping[str, Any]) -> S
     finally:
         await admin.close()
     raise TopicError(f"the topic {topic} does not exist; check `ledger.topic` in weir.yaml, and give its name to --topic")
+
+
+async def _start_quietly(admin: AIOKafkaAdminClient) -> None:
+    """Connect. aiokafka logs each server that does not answer; the error says so once."""
+    log = logging.getLogger("aiokafka")
+    log.disabled = True
+    try:
+        await admin.start()
+    finally:
+        log.disabled = False
 
 
 @dataclass(slots=True)

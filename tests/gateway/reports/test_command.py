@@ -259,3 +259,11 @@ def test_script_for_spark_submit_runs(capsys: pytest.CaptureFixture[str]) -> Non
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: weir report")
+
+
+def test_unreachable_brokers_are_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path / "out"), "--kafka", "127.0.0.1:1"]) == 1
+    assert "can't be fetched: no broker answers; check --kafka" in capsys.readouterr().err
+    assert caplog.records == []
