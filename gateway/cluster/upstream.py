@@ -23,6 +23,7 @@ from gateway.proxy.tls.broker_handshake import BrokerHandshake
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
 from gateway.proxy.tls.tls_transport import TlsTransport
+from protocol.errors import OtherCluster, ProtocolError
 
 CONNECT_SECONDS = 10.0
 ANYONE_SECONDS = 2.5
@@ -194,8 +195,10 @@ class Upstream:
             self._unanswered.watch(cast("asyncio.Transport", made), address, clock.monotonic())
         return made
 
-    def distrust(self, broker: asyncio.Transport) -> None:
-        """Try the address of a connection behind all others, as it belongs to another cluster now."""
+    def on_refused(self, broker: asyncio.Transport, error: ProtocolError) -> None:
+        """Try the address of a connection behind all others if it belongs to another cluster now."""
+        if not isinstance(error, OtherCluster):
+            return
         try:
             peer = broker.get_extra_info("socket").getpeername()[:2]
         except OSError:  # the broker has closed the connection

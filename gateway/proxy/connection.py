@@ -24,7 +24,7 @@ from gateway.proxy.tls.tls_transport import is_tls
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import BOOTSTRAP
-from protocol.errors import InvalidFrame, OtherCluster, ProtocolError
+from protocol.errors import InvalidFrame, ProtocolError
 
 _log = logging.getLogger("weir.session")
 
@@ -381,8 +381,7 @@ class Session(BrokerSession):
         self._report_error(whose, error)
         if whose == "broker" and self._broker is not None:
             self._close_client()  # the client still gets the good answers that came before
-            if isinstance(error, OtherCluster):
-                self._host.distrust(self._broker)
+            self._host.on_refused(self._broker, error)
             self._broker.abort()
         elif self._client is not None:
             self._client.abort()  # `connection_lost` closes the broker's connection after the requests before

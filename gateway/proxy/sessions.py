@@ -10,6 +10,7 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 from gateway.steps import Steps
+from protocol.errors import ProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +196,5 @@ class SessionHost:
     broker: str
     node_id: int | None = None
     dial_at_once: DialAtOnce | None = None
-    distrust: Callable[[asyncio.Transport], None] = lambda _: None
-    """Gets the connection to a broker of another cluster."""
+    on_refused: Callable[[asyncio.Transport, ProtocolError], None] = lambda _, __: None
+    """Gets the connection to a broker whose bytes end the session."""

@@ -112,7 +112,7 @@ class Listener:
             upstream.dial_anyone,
             "the bootstrap broker",
             dial_at_once=upstream.dial_anyone_at_once,
-            distrust=upstream.distrust,
+            on_refused=upstream.on_refused,
         )
         self._serve(bound, host)
 
@@ -336,7 +336,7 @@ class Listener:
             f"broker {node_id}",
             node_id,
             partial(self._upstream.dial_broker_at_once, node_id),
-            self._upstream.distrust,
+            self._upstream.on_refused,
         )
 
 

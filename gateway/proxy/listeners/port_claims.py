@@ -14,13 +14,13 @@ _CLUSTER = "cluster"
 """Stands for an address in the line of the cluster's id."""
 
 
-class BoundSocket(Protocol):
-    """A socket."""
+class BoundPort(Protocol):
+    """A listening socket."""
 
     def close(self) -> None: ...
 
 
-Bound = TypeVar("Bound", bound=BoundSocket)
+Bound = TypeVar("Bound", bound=BoundPort)
 
 
 class PortClaims:
