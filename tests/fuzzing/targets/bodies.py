@@ -8,12 +8,13 @@ import inspect
 import pkgutil
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from protocol import bodies
 from protocol.api_keys import APIS, ApiKey
+from protocol.bodies.addresses import Broker
 from protocol.bodies.client_quotas import DescribeResponse
 from protocol.bodies.fetch import FetchHead
 from protocol.bodies.topic_lists import TOPICS_APIS
@@ -131,7 +132,14 @@ _ARGUMENTS: dict[str, Callable[[Input], Any]] = {
     "version": lambda given: given.version,
     "header": lambda given: RequestHeader(given.key, given.version, 7, "etl", 4),
     "translate": lambda given: TRANSLATIONS[given.translation % len(TRANSLATIONS)],
+    "learn": lambda given: _learn if given.translation % 2 else None,
 }
+
+
+def _learn(cluster_id: str | None, brokers: Sequence[Broker]) -> None:
+    assert cluster_id is None or type(cluster_id) is str
+    assert all(isinstance(broker, Broker) for broker in brokers)
+
 
 FUNCTIONS = _functions()
 
