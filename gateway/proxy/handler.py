@@ -11,7 +11,7 @@ from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import Entry, OwnRequest, Special, TakeAnswer
-from gateway.proxy.membership import MEMBER_APIS, first_wait
+from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.states import RequestDirection, RequestEvent
 from gateway.proxy.wire import Slot, Wire
 from gateway.quotas.bucket import LEAST_DELAY
@@ -336,11 +336,10 @@ class Connection:
         self.send_own_request = _send_nothing
         self.produce = self.fetch = self.share_fetch = None
 
-    def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float, session_seconds: float | None = None) -> bool:
+    def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float) -> bool:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
 
-        The caller defers the request, and asks again when the request comes again. `session_seconds` is the session timeout
-        in a JoinGroup.
+        The caller defers the request, and asks again when the request comes again.
         """
         client, throttle, header = self.client, self.throttle, request.header
         for kind in kinds:
@@ -348,9 +347,7 @@ class Connection:
                 bucket, (delay, enforced) = found
                 if enforced:
                     if client.is_new and bucket.kind.spares_members and header.api_key in MEMBER_APIS:
-                        # The rate of the request's own API is meant, so it holds for as long as no member is lost.
-                        patience = 0.0 if bucket.kind.api is None else first_wait(header.api_key, session_seconds)
-                        client.let_in_at(let_in(bucket, client.turn, patience, now))
+                        client.let_in_at(let_in(bucket, client.turn, now))
                     # Heartbeats, or acknowledgements, may be behind the request, so it has to pass with the end of the mute.
                     client.let_in_at(now + throttle.longest_mute(bucket, header.api_key, now))
                     delay = min(delay, client.turn - now)

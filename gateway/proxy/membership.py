@@ -8,7 +8,6 @@ The same bound holds for locks on the records of a share consumer: an acknowledg
 from math import inf
 from typing import Final
 
-from gateway.quotas.line import LONGEST_TURN_SECONDS
 from protocol.api_keys import ApiKey
 
 HEARTBEATS: Final = frozenset(
@@ -55,17 +54,6 @@ _PROOF_SECONDS: Final = 300.0
 
 _PARTS: Final = 3
 _LATE_PARTS: Final = 4
-
-
-def first_wait(api_key: int, session_seconds: float | None) -> float:
-    """The seconds for which a member's first request on a connection may wait for the rate of its own API.
-
-    A third of the session timeout (None: it is not known), so that two thirds are left. Some clients give up after 30 s.
-    """
-    if api_key in HEARTBEATS and api_key != ApiKey.HEARTBEAT:
-        return GROUP_PROTOCOL_MUTE_SECONDS
-    session = SHORTEST_SESSION_SECONDS if session_seconds is None else session_seconds
-    return min(max(session, SHORTEST_SESSION_SECONDS) / _PARTS, LONGEST_TURN_SECONDS)
 
 
 class Membership:

@@ -8,14 +8,13 @@ MEMBERS_PER_SECOND: Final = 10
 """The members of groups that may come back while a bucket is in debt. A rate of requests may be smaller than that."""
 
 
-def let_in(bucket: Bucket, turn: float, patience: float, now: float) -> float:
+def let_in(bucket: Bucket, turn: float, now: float) -> float:
     """The time at which a connection's first request passes, as a member of a group may come back with it. At most `turn`.
 
-    It waits for `patience` seconds at least. At most `MEMBERS_PER_SECOND` such requests pass in spite of a debt. One that waits
-    for long does not delay the next one.
+    At most `MEMBERS_PER_SECOND` such requests pass in spite of a debt, so that reconnecting gains little.
     """
     free = max(bucket.member_turn, now)
-    if free + patience >= turn:
+    if free >= turn:
         return turn
     bucket.member_turn = free + 1.0 / MEMBERS_PER_SECOND
-    return free + patience
+    return free

@@ -9,9 +9,7 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.hostile.raw_client import RawClient
 from tests.hostile.stub_broker import Request
-from tests.protocol import codec
 from tests.weir_process import wait_until
 
 RATE = 5
@@ -122,51 +120,3 @@ def test_member_cannot_escape_its_byte_rate(broker, start_weir, connect):
     count = broker.count(ApiKey.PRODUCE)
     seconds = time.monotonic() - began
     assert count * size <= 10 * rate + rate * (seconds + 1.0)
-
-
-def join(number: int, session_ms: int = 45_000) -> bytes:
-    values = {"group_id": "g", "session_timeout_ms": session_ms, "rebalance_timeout_ms": 1_000, "member_id": "nobody"}
-    return codec.encode_request(ApiKey.JOIN_GROUP, 9, values, number, "etl")
-
-
-@pytest.fixture
-def joins(broker, start_weir):
-    """A gateway with a rate of JoinGroup, whose burst is used up, and whose broker refuses each."""
-    broker.answers[ApiKey.JOIN_GROUP] = unknown_member
-    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "request_rates": {"JoinGroup": 1}}]})
-    with RawClient(weir.bootstrap_servers) as client:
-        for number in range(11):
-            client.ask(join(number))
-    return weir
-
-
-def test_join_on_each_new_connection_keeps_its_rate(joins, broker):
-    """Each connection waits for the answer, as a consumer that starts again and again."""
-    began, before = time.monotonic(), broker.count(ApiKey.JOIN_GROUP)
-    for number in range(4):
-        with RawClient(joins.bootstrap_servers) as client:
-            client.ask(join(number))
-    seconds = time.monotonic() - began
-    assert broker.count(ApiKey.JOIN_GROUP) - before <= 1.0 + seconds
-
-
-def test_joins_that_do_not_wait_pass_no_sooner(joins, broker):
-    """The client closes each connection at once, and so waits nowhere."""
-    began, before = time.monotonic(), broker.count(ApiKey.JOIN_GROUP)
-    while time.monotonic() < began + 4.0:
-        with RawClient(joins.bootstrap_servers) as client:
-            client.send(join(1, 6_000))
-    seconds = time.monotonic() - began
-    assert broker.count(ApiKey.JOIN_GROUP) - before <= 1.0 + seconds
-
-
-def test_joins_of_many_waiting_connections_are_bounded(joins, broker, connect):
-    """One for each connection and third of its session timeout, and ten a second at most."""
-    began, before = time.monotonic(), broker.count(ApiKey.JOIN_GROUP)
-    for number in range(60):
-        connect(joins).send(join(number, 6_000))
-    broker.wait_for(lambda: broker.count(ApiKey.JOIN_GROUP) >= before + 20, "some pass")
-    count = broker.count(ApiKey.JOIN_GROUP) - before
-    seconds = time.monotonic() - began
-    assert seconds >= 2.0
-    assert count <= 1.0 + seconds + 10.0 * (seconds - 2.0) + 1.0

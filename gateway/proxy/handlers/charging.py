@@ -75,7 +75,7 @@ class MemberRequestHandler(ChargedRequestHandler):
             session = session_timeout_ms(header.api_version, request.data, at, end, after) / 1000.0
         member = connection.throttle.membership()
         free = api_key in HEARTBEATS and member.is_free(now)
-        if not free and connection.has_to_queue(self._kinds, request, now, session):
+        if not free and connection.has_to_queue(self._kinds, request, now):
             return DEFER
         if api_key != _OFFSET_COMMIT:
             member.beat(now)

@@ -17,23 +17,16 @@ def bucket_in_debt():
 
 def test_ten_members_a_second_pass_in_spite_of_a_debt():
     bucket = bucket_in_debt()
-    assert [round(let_in(bucket, TURN, 0.0, START) - START, 6) for _ in range(3)] == [0.0, 0.1, 0.2]
-    assert let_in(bucket, TURN, 0.0, START + 5.0) == START + 5.0
+    assert [round(let_in(bucket, TURN, START) - START, 6) for _ in range(3)] == [0.0, 0.1, 0.2]
+    assert let_in(bucket, TURN, START + 5.0) == START + 5.0
     assert bucket.member_turn == START + 5.1
     assert bucket.throttle_left(START) == 20.0, "the debt stays"
 
 
 def test_earlier_turn_in_the_queue_stays():
     bucket = bucket_in_debt()
-    let_in(bucket, TURN, 0.0, START)
+    let_in(bucket, TURN, START)
     for turn in (START + 0.0625, bucket.member_turn):
-        assert let_in(bucket, turn, 0.0, START) == turn
+        assert let_in(bucket, turn, START) == turn
         assert bucket.member_turn == START + 0.1
-    assert let_in(bucket, START + 0.2, 0.0, START) == START + 0.1
-
-
-def test_patient_member_does_not_delay_the_next():
-    bucket = bucket_in_debt()
-    assert let_in(bucket, TURN, 15.0, START) == START + 15.0
-    assert let_in(bucket, TURN, 2.0, START) == START + 2.1
-    assert let_in(bucket, TURN, 20.0, START) == TURN
+    assert let_in(bucket, START + 0.2, START) == START + 0.1
