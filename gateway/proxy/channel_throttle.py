@@ -5,14 +5,13 @@ from math import inf
 from typing import Final, Protocol
 
 from gateway.proxy.counters import Counters
-from gateway.proxy.first_wait import FirstWait
 from gateway.proxy.in_flight import Entry
 from gateway.proxy.membership import Membership
 from gateway.proxy.states import Mute, MuteEvent, MuteState
 from gateway.proxy.wire import Origin, Recorder, Wire
-from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
+from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
-from gateway.quotas.throttle_counts import count_once, count_wait, end_early, note_early, shorten
+from gateway.quotas.spared_members import shorten
 from protocol.api_keys import ApiKey
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -36,13 +35,12 @@ class ChannelThrottle:
 
     Kafka reads one request at a time; here many may be in flight when one of them goes over its quota. That one (`_entry`)
     mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute,
-    and while the connection is held. Only a muted connection has a `_bucket`. `_decided` is the bucket that has counted
-    the time until `until`, and None if no bucket has.
+    and while the connection is held. Only a muted connection has a `_bucket`.
     """
 
     __slots__ = (
-        "_bucket", "_counters", "_decided", "_entry", "_firm_until", "_first", "_gate", "_gated", "_limit", "_locks",
-        "_membership", "_mute", "_recorder", "_unread_when_answered", "_wire", "active", "origin", "until",
+        "_bucket", "_counters", "_entry", "_firm_until", "_gate", "_gated", "_limit", "_locks", "_membership", "_mute",
+        "_recorder", "_unread_when_answered", "_wire", "active", "origin", "until",
     )  # fmt: skip
 
     def __init__(
@@ -60,8 +58,6 @@ class ChannelThrottle:
         self._mute = Mute()
         self._entry: Entry | None = None
         self._bucket: Bucket | None = None
-        self._decided: Bucket | None = None
-        self._first: FirstWait | None = None
         self._limit: float | None = None
         self._unread_when_answered = -1
         self.active = False
@@ -83,60 +79,11 @@ class ChannelThrottle:
 
         `entry` is the request that went over by using `amount`. It is None for a Produce that gets no answer (acks=0).
         """
-        first = self._first
-        again = first is not None and first.has_counted(bucket, None if entry is None else entry.correlation_id)
-        if again:
-            count_once(bucket, verdict)
-        self._exceeded(verdict, now, bucket, _PRODUCE if entry is None else entry.api_key, entry, amount, again=again)
+        self._exceeded(verdict, now, bucket, _PRODUCE if entry is None else entry.api_key, entry, amount)
 
     def defer(self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int) -> None:
         """As `start`, for a request that is forwarded only after the mute, or that `hold` waits for."""
-        self._exceeded(verdict, now, bucket, api_key, None, 0, again=False)
-
-    def queue(self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, correlation_id: int) -> None:
-        """Mute until the next look at the connection's first request, which waits unforwarded for that bucket.
-
-        The wait counts as one throttle of the request, when it ends. An unenforced verdict delays nobody and counts at once.
-        """
-        first = self._first
-        if first is None or first.correlation_id != correlation_id:
-            self.end_queue(now)
-            first = self._first = FirstWait(api_key, correlation_id)
-        delay, enforced = verdict
-        if not enforced:
-            self.defer(verdict, now, bucket, api_key)
-            first.waited = (*first.waited, bucket)
-            return
-        if first.bucket is not bucket:
-            self.end_queue(now)
-            first.bucket, first.since = bucket, now
-        bucket.episode.note_address(self.origin.address)
-        longest = self.longest_mute(bucket, api_key, now)
-        if longest < delay:
-            self._counters.member_mutes += 1
-            delay = longest
-        if self._mute_for(delay, now, bucket, None, firm=_is_firm(bucket, api_key)):
-            self._gated = False
-            self._decided = None
-
-    @property
-    def queueing(self) -> bool:
-        """True while the connection's first request waits, until `end_queue`."""
-        return self._first is not None and self._first.bucket is not None
-
-    def end_queue(self, now: float) -> None:
-        """Count the wait of the connection's first request, if there is one: the request passes, or is gone."""
-        first = self._first
-        if first is None or first.bucket is None:
-            return
-        bucket, first.bucket = first.bucket, None
-        seconds = now - first.since
-        if seconds < LEAST_DELAY:
-            return
-        count_wait(bucket, seconds)
-        first.waited = (*first.waited, bucket)
-        if self._recorder is not None:
-            self._recorder.throttled(self.origin, first.api_key, bucket, 0, (seconds, True), now)
+        self._exceeded(verdict, now, bucket, api_key, None, 0)
 
     def hold(self, entry: Entry, now: float) -> None:
         """Take no further request until `entry` is answered, as Kafka does for every request. The connection is not muted."""
@@ -151,7 +98,7 @@ class ChannelThrottle:
         self._entry = entry
 
     def _exceeded(
-        self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int, *, again: bool
+        self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int
     ) -> None:
         delay, enforced = verdict
         if enforced:
@@ -161,17 +108,15 @@ class ChannelThrottle:
                 self._counters.member_mutes += 1
                 delay, verdict = longest, (longest, True)
         if self._recorder is not None:
-            self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now, again=again)
+            self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
         bucket.episode.note_address(self.origin.address)
-        if enforced and self._mute_for(delay, now, bucket, entry, firm=_is_firm(bucket, api_key)):
+        firm = not bucket.kind.spares_members and api_key != _SHARE_FETCH
+        if enforced and self._mute_for(delay, now, bucket, entry, firm=firm):
             self._gated = False
-            self._decided = bucket
 
     def mute_for_volumes(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
         """Mute because a volume is filling up. `bucket` is the client's own, and has no part in the decision."""
-        if self._mute_for(delay, now, bucket, entry, firm=True):
-            self._gated = True
-            self._decided = None
+        self._gated = self._mute_for(delay, now, bucket, entry, firm=True) or self._gated
 
     def record_volume_delay(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
         """Record a Produce of `amount` bytes that is delayed or refused because a volume is filling up."""
@@ -274,7 +219,7 @@ class ChannelThrottle:
         if self._bucket is not None and 0 <= self._unread_when_answered < self._wire.unread_client_bytes():
             early = self._wire.client_silence_seconds() - max(0.0, now - self.until)
             if early > KERNEL_TICK_SECONDS:
-                note_early(self._bucket, early)
+                self._bucket.note_early(early)
                 if self._recorder is not None:
                     self._recorder.early(self.origin, self._bucket, early, now)
         return self._unmute()
@@ -320,22 +265,11 @@ class ChannelThrottle:
 
     def _shorten(self, until: float) -> None:
         if until < self.until:
-            self._end_early(self.until - until)
             self.until = until
             self._wire.wake_at(until)
 
-    def _end_early(self, seconds: float) -> None:
-        """Leave the rest of the mute out of the counters, and out of the ledger's current interval."""
-        if self._decided is not None:
-            end_early(self._decided, seconds)
-            if self._recorder is not None:
-                self._recorder.ended_early(self.origin, self._decided, seconds)
-
-    def abandon(self, now: float) -> None:
-        """Stop counting the connection as muted, as it is gone. It waits no longer."""
-        self.end_queue(now)
-        if self.active and now < self.until:
-            self._end_early(self.until - now)
+    def abandon(self) -> None:
+        """Stop counting the connection as muted, as it is gone."""
         self._entry = None  # the handler of an unanswered Produce refers to this throttle: a cycle for the garbage collector
         self._end()
 
@@ -353,15 +287,9 @@ class ChannelThrottle:
 
     def _end(self) -> None:
         self.active = False
-        self._decided = None
         if self._bucket is not None:
             self._bucket = None
             self._counters.muted -= 1
-
-
-def _is_firm(bucket: Bucket, api_key: int) -> bool:
-    """True if a mute for this bucket is never shortened for members of groups or share consumers."""
-    return not bucket.kind.spares_members and api_key != _SHARE_FETCH
 
 
 def still_held(bucket: Bucket, left: float, limit: float | None, now: float) -> float:

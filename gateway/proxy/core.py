@@ -194,5 +194,5 @@ class SessionCore:
         self.responses.held.close()
         self.connection.close()
         self.requests.close()
-        self.throttle.abandon(now)
+        self.throttle.abandon()
         self.client.leave(now)

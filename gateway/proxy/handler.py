@@ -14,7 +14,6 @@ from gateway.proxy.in_flight import Entry, OwnRequest, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.states import RequestDirection, RequestEvent
 from gateway.proxy.wire import Slot, Wire
-from gateway.quotas.bucket import LEAST_DELAY
 from gateway.quotas.spared_members import let_in
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
@@ -341,30 +340,22 @@ class Connection:
 
         The caller defers the request, and asks again when the request comes again.
         """
-        client, throttle, header = self.client, self.throttle, request.header
         for kind in kinds:
-            while (found := client.enter_queue(kind, request.size, now)) is not None:
-                bucket, (delay, enforced) = found
-                if enforced:
-                    if client.is_new and bucket.kind.spares_members and header.api_key in MEMBER_APIS:
-                        client.let_in_at(let_in(bucket, client.turn, now))
+            while (found := self.client.enter_queue(kind, request.size, now)) is not None:
+                bucket, verdict = found
+                if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
+                    shortened = let_in(bucket, verdict, now)
+                    if shortened[0] < verdict[0]:
+                        self.client.let_in_at(now + shortened[0])
+                        verdict = shortened
+                if verdict[1]:
                     # Heartbeats, or acknowledgements, may be behind the request, so it has to pass with the end of the mute.
-                    client.let_in_at(now + throttle.longest_mute(bucket, header.api_key, now))
-                    delay = min(delay, client.turn - now)
-                    if delay < LEAST_DELAY:
-                        continue  # it passes this bucket
-                throttle.queue((delay, enforced), now, bucket, header.api_key, header.correlation_id)
-                if enforced:
+                    self.client.let_in_at(now + self.throttle.longest_mute(bucket, request.header.api_key, now))
+                if verdict[0] > 0.0:
+                    self.throttle.defer(verdict, now, bucket, request.header.api_key)
+                if verdict[1]:
                     return True
-        if throttle.queueing:
-            throttle.end_queue(now)
         return False
-
-    def leave_queue(self, now: float) -> None:
-        """The connection's request needs no turn: it is free, or refused."""
-        self.client.leave_queue()
-        if self.throttle.queueing:
-            self.throttle.end_queue(now)
 
 
 def _send_nothing(frame: bytes, take: TakeAnswer, now: float) -> None:

@@ -46,9 +46,9 @@ class Client:
     """
 
     __slots__ = (
-        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_let_in", "_limited", "_misplaced", "_next",
-        "_queue", "_queued", "_renamed", "_turn", "behind", "broker", "client_id", "generation", "hot_buckets", "ip",
-        "lag_limits", "user",
+        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_limited", "_misplaced", "_next", "_queue",
+        "_queued", "_renamed", "_turn", "behind", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits",
+        "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -60,7 +60,6 @@ class Client:
         self._queue = ""  # the kind whose buckets the connection's first request waits for
         self._next = 0  # the bucket of that kind whose queue it is in, or enters next
         self._turn = inf  # the latest end of its wait in that queue
-        self._let_in = inf  # it passes at that time at the latest, in spite of the queue
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
         self._claims = NO_CLAIMS
         self._renamed = False  # the connection has used the buckets of another client-id before
@@ -217,19 +216,18 @@ class Client:
         if kind != self._queue:
             self._queue = kind
             self._next = 0
-            self._turn = self._let_in = inf
+            self._turn = inf
         buckets = self.limited_buckets(kind, now)
         while self._next < len(buckets):
             bucket = buckets[self._next]
             amount = bucket.per_message + bucket.per_byte * size
-            delay, enforced, turn = bucket.enter_queue(amount, self.turn, now)
+            delay, enforced, turn = bucket.enter_queue(amount, self._turn, now)
             if enforced:
                 self._queued = bucket, amount
-                if self._turn == inf:
-                    self._turn = turn
+                self._turn = turn
             else:
                 self._next += 1
-                self._turn = self._let_in = inf
+                self._turn = inf
             if delay > 0.0:
                 return bucket, (delay, enforced)
         self._queue = ""
@@ -238,17 +236,7 @@ class Client:
 
     def let_in_at(self, when: float) -> None:
         """The connection's request leaves the queue of its bucket at that time, if not earlier."""
-        self._let_in = min(self._let_in, when)
-
-    @property
-    def turn(self) -> float:
-        """The latest end of the wait of the connection's request; infinite before its first look at the bucket."""
-        return min(self._turn, self._let_in)
-
-    @property
-    def is_new(self) -> bool:
-        """True if nothing lets the request in before its turn yet."""
-        return self._let_in == inf
+        self._turn = min(self._turn, when)
 
     def leave(self, now: float) -> None:
         """Give all buckets back, as the connection is gone. Its turn in a queue is left for the client's next connection."""

@@ -99,22 +99,8 @@ class Origin:
 class Recorder(Protocol):
     """Records throttles. The hot path of the throttled client calls it: it must return at once and never raise."""
 
-    def throttled(
-        self,
-        origin: Origin,
-        api_key: int,
-        bucket: Bucket,
-        amount: float,
-        verdict: QuotaVerdict,
-        now: float,
-        *,
-        again: bool = False,
-    ) -> None:  # fmt: skip
-        """A request used `amount` of a bucket that was over its limit. `again`: this request is recorded already."""
-        ...
-
-    def ended_early(self, origin: Origin, bucket: Bucket, seconds: float) -> None:
-        """A recorded throttle ended `seconds` before its time."""
+    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, verdict: QuotaVerdict, now: float) -> None:
+        """A request used `amount` of a bucket that was over its limit."""
         ...
 
     def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:

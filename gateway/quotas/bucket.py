@@ -33,11 +33,11 @@ class Bucket:
     """
 
     __slots__ = (
-        "_active", "_counted", "_noticed", "_shown_seconds", "active_seconds", "amount_total", "answered_total", "connections",
+        "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
         "early_seconds_max", "early_seconds_total", "early_total", "episode", "first_requests", "kind", "labelled", "last_used",
         "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
         "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before", "successor",
-        "throttle_seconds", "throttled_total", "totals", "unenforced_total",
+        "throttle_seconds_total", "throttled_total", "totals", "unenforced_total",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,7 @@ class Bucket:
         self.member_turn = now  # when the next request of a member may pass in spite of a debt
         self.line = Line(now)
         self.throttled_total = self.unenforced_total = 0
-        self.throttle_seconds = self._shown_seconds = 0.0
+        self.throttle_seconds_total = 0.0
         self.early_total, self.early_seconds_total, self.early_seconds_max = 0, 0.0, 0.0
         self.last_used = now
         self.labelled = False  # metrics and tables show it by name
@@ -113,24 +113,19 @@ class Bucket:
         """The verdict on a connection's first request, which waits unforwarded while this bucket is in debt; and its turn.
 
         Without the wait, a client would pay a debt off by reconnecting. `amount`, of the whole request, counts as waiting until
-        `FirstRequests.leave`, so requests pass one after the other. The caller asks again with the answer as `turn`. It counts
-        an enforced wait when the wait ends.
+        `FirstRequests.leave`, so requests pass one after the other. The caller asks again with the answer as `turn`.
         """
         meter = self.meter
         debt = 0.0 if meter is None else meter.delay(now)
         if meter is None or debt < LEAST_DELAY:
             return 0.0, False, turn
-        if not self.policy.enforce:
-            return self._verdict(meter, debt, now)[0] if turn == inf else 0.0, False, turn
         if turn == inf:
             turn = self.first_requests.turn(debt, meter.limit, now)
         # The next look is at the end of the debt: the requests before may be gone, or smaller than they claim.
-        delay = min(turn - now, max(debt, LOOK_SECONDS))
-        if delay < LEAST_DELAY:
-            return 0.0, False, turn
-        self.episode.throttled(delay, now)
-        self.first_requests.waiting += amount
-        return delay, True, turn
+        delay, enforced = self._verdict(meter, min(turn - now, max(debt, LOOK_SECONDS)), now)
+        if enforced:
+            self.first_requests.waiting += amount
+        return delay, enforced, turn
 
     def enter(self, longest: float, now: float) -> QuotaVerdict:
         """Count one connection, unless the connection goes over the quota. The delay is at most `longest` seconds.
@@ -228,6 +223,12 @@ class Bucket:
         if batch_bytes > 0:
             allowance -= allowance % batch_bytes
         return max(allowance, 1)
+
+    def note_early(self, seconds: float) -> None:
+        """Count a request that came at least so many seconds before the throttle time was over."""
+        self.early_total += 1
+        self.early_seconds_total += seconds
+        self.early_seconds_max = max(self.early_seconds_max, seconds)
 
     def throttle_left(self, now: float) -> float:
         """The throttle time in seconds of a request that arrives now."""
@@ -327,12 +328,6 @@ class Bucket:
         self._counted = max(self._counted, self.amount_total)
         return self._counted
 
-    @property
-    def throttle_seconds_total(self) -> float:
-        """`throttle_seconds` as a counter that never falls, although a client may leave before its throttle time is over."""
-        self._shown_seconds = max(self._shown_seconds, self.throttle_seconds)
-        return self._shown_seconds
-
     def tally(self) -> Tally:
         whole = Tally()
         whole.amount, whole.throttled, whole.early = self.counted, self.throttled_total, self.early_total
@@ -391,7 +386,7 @@ class Bucket:
         self.episode.throttled(delay, now)
         self.over_at = now
         self.throttled_total += 1
-        self.throttle_seconds += delay
+        self.throttle_seconds_total += delay
         self.totals.note(delay)
         if enforced:
             return delay, True

@@ -104,10 +104,6 @@ class KindTotals:
         self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
         self.seconds += delay
 
-    def merge(self, delay: float) -> None:
-        """Count a delay that was noted as a part of an earlier one."""
-        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
-
     def correct(self, delay: float, shorter: float) -> None:
         """Replace a delay that was noted by a shorter one."""
         self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] -= 1

@@ -2,19 +2,26 @@
 
 from typing import Final
 
-from gateway.quotas.bucket import Bucket
+from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
 
 MEMBERS_PER_SECOND: Final = 10
 """The members of groups that may come back while a bucket is in debt. A rate of requests may be smaller than that."""
 
 
-def let_in(bucket: Bucket, turn: float, now: float) -> float:
-    """The time at which a connection's first request passes, as a member of a group may come back with it. At most `turn`.
+def shorten(bucket: Bucket, delay: float, shorter: float) -> None:
+    """Correct the bucket's counters, as a client waits for a shorter time than its verdict says."""
+    bucket.throttle_seconds_total += shorter - delay
+    bucket.totals.correct(delay, shorter)
+
+
+def let_in(bucket: Bucket, verdict: QuotaVerdict, now: float) -> QuotaVerdict:
+    """Shorten the wait of a connection's first request, as a member of a group may come back with it.
 
     At most `MEMBERS_PER_SECOND` such requests pass in spite of a debt, so that reconnecting gains little.
     """
-    free = max(bucket.member_turn, now)
-    if free >= turn:
-        return turn
-    bucket.member_turn = free + 1.0 / MEMBERS_PER_SECOND
-    return free
+    wait = max(bucket.member_turn - now, 0.0)
+    if not verdict[1] or wait >= verdict[0]:
+        return verdict
+    bucket.member_turn = now + wait + 1.0 / MEMBERS_PER_SECOND
+    shorten(bucket, verdict[0], wait)
+    return (wait, True) if wait >= LEAST_DELAY else (0.0, False)

@@ -19,7 +19,6 @@ from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
-from gateway.quotas.throttle_counts import note_early
 from gateway.steps import Steps, at_once
 
 CONFIG = """
@@ -86,8 +85,8 @@ def engine() -> QuotaEngine:
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), limits),)), NOW)
     alice = engine.acquire("produce", "alice", "etl", NOW)
     assert alice.charge(1_300_000, NOW) == (pytest.approx(3.0), True)
-    note_early(alice, 0.5)
-    note_early(alice, 1.5)
+    alice.note_early(0.5)
+    alice.note_early(1.5)
     engine.acquire("produce", "bob", "app", NOW).charge(200_000, NOW)
     engine.acquire("fetch", "bob", "app", NOW).charge(70_000, NOW)
     return engine

@@ -127,9 +127,8 @@ METRICS: tuple[Row, ...] = (
           " begins at 1.0.", _BUCKET, _per_bucket(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
     Value("counter", "weir_throttled_requests_total", "Requests that Weir throttled. With `enforce: false`: requests that Weir"
           " would have throttled.", _BUCKET, _per_bucket(lambda row: row.throttled_total)),
-    Value("counter", "weir_throttle_seconds_total", "Throttle times of throttled requests, summed up. A client that leaves ends"
-          " its throttle time. With `enforce: false`, no client waits.", _BUCKET,
-          _per_bucket(lambda row: row.throttle_seconds_total)),
+    Value("counter", "weir_throttle_seconds_total", "Throttle times of throttled requests, summed up. With `enforce: false`, no"
+          " client waits.", _BUCKET, _per_bucket(lambda row: row.throttle_seconds_total)),
     Distribution("weir_throttle_time_seconds", "Throttle times of throttled requests. With `enforce: false`, no client"
                  " waits.", ("kind",), _throttle_times),
     Value("counter", "weir_early_requests_total", "Requests that arrived before the client's throttle time was over.",

@@ -48,33 +48,17 @@ class ThrottleFolds:
         self._latest: dict[tuple[Bucket, int | None], Fold] = {}
         self.dropped = 0
 
-    def throttled(
-        self,
-        origin: Origin,
-        api_key: int,
-        bucket: Bucket,
-        amount: float,
-        verdict: QuotaVerdict,
-        now: float,
-        *,
-        again: bool = False,
-    ) -> None:  # fmt: skip
+    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, verdict: QuotaVerdict, now: float) -> None:
         if isinstance(bucket, ShadowBucket):
             return  # see ShadowSampler
         delay, enforced = verdict
-        fold = self._decision((bucket, api_key, origin.broker, enforced, False), origin, delay, now, again=again)
+        fold = self._decision((bucket, api_key, origin.broker, enforced, False), origin, delay, now)
         if fold is None:
             return
         fold.amount += amount
         if fold.longest_ms == throttle_time_ms(delay):
             fold.rate = bucket.rate_of_all(now)
             fold.limit = bucket.resolution.limit
-
-    def ended_early(self, origin: Origin, bucket: Bucket, seconds: float) -> None:
-        """Correct the sum of the interval's throttle times. Events of earlier intervals keep the times that were decided."""
-        fold = self._latest.get((bucket, origin.broker))
-        if fold is not None:
-            fold.throttle_ms = max(0, fold.throttle_ms - throttle_time_ms(seconds))
 
     def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
         fold = self._decision((bucket, _PRODUCE, origin.broker, True, True), origin, seconds, now)
@@ -98,17 +82,16 @@ class ThrottleFolds:
         for key, fold in folds.items():
             yield _event(gateway, key, fold, wall - monotonic)
 
-    def _decision(self, key: _Key, origin: Origin, seconds: float, now: float, *, again: bool = False) -> Fold | None:
+    def _decision(self, key: _Key, origin: Origin, seconds: float, now: float) -> Fold | None:
         fold = self._fold(key, now)
         if fold is None:
             return None
         milliseconds = throttle_time_ms(seconds)
         self._latest[key[0], origin.broker] = fold
         fold.last = now
+        fold.count += 1
         fold.throttle_ms += milliseconds
-        if not again:
-            fold.count += 1
-            fold.slots[throttle_slot(milliseconds)] += 1
+        fold.slots[throttle_slot(milliseconds)] += 1
         if milliseconds >= fold.longest_ms:
             fold.longest_ms = milliseconds
             fold.address = origin.address

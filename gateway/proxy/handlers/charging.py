@@ -37,7 +37,7 @@ class ChargedRequestHandler:
         connection.client.use(request.header.client_id, now)
         kinds = connection.client.limited_kinds(self._kinds, now)
         if not kinds:
-            connection.leave_queue(now)
+            connection.client.leave_queue()
         elif connection.has_to_queue(kinds, request, now):
             return DEFER
         return self._pass_on(request, now, kinds)

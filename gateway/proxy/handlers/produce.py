@@ -78,7 +78,7 @@ class ProduceHandler:
                 waits = acks == 0 or self._gate.learning
                 return self._defer_paused(now) if waits else self._refuse_paused(request, now)
         if self._half_closed or self._is_free(request, now):
-            self._connection.leave_queue(now)
+            self._client.leave_queue()
         elif self._has_to_queue(request, now):
             return DEFER
         if self._inspects:
@@ -194,7 +194,7 @@ class ProduceHandler:
         return DEFER
 
     def _refuse_paused(self, request: Request, now: float) -> Verdict:
-        self._connection.leave_queue(now)
+        self._client.leave_queue()
         if not request.whole:
             return COLLECT_PRODUCE
         frame, header = request.cut()

@@ -39,11 +39,8 @@ class Records:
     def __init__(self):
         self.throttles, self.holds, self.sent_early = [], [], []
 
-    def throttled(self, origin, api_key, bucket, amount, verdict, now, *, again=False):
+    def throttled(self, origin, api_key, bucket, amount, verdict, now):
         self.throttles.append((origin, api_key, bucket, amount, verdict, now))
-
-    def ended_early(self, origin, bucket, seconds):
-        pass
 
     def held(self, origin, bucket, amount, seconds, now):
         self.holds.append((origin, bucket, amount, seconds, now))
@@ -274,11 +271,11 @@ def test_last_half_second_of_a_window_is_scaled_too():
 
 def test_abandoned_mute_is_counted_no_more():
     m = Muted()
-    m.throttle.abandon(START)
+    m.throttle.abandon()
     assert m.counters.muted == 0
     m.start(0.5)
-    m.throttle.abandon(START)
-    m.throttle.abandon(START)
+    m.throttle.abandon()
+    m.throttle.abandon()
     assert (m.counters.muted, m.throttle.active) == (0, False)
 
 
@@ -331,5 +328,5 @@ def test_abandoned_throttle_drops_its_unanswered_request():
     dropped = weakref.ref(handler)
     del handler
     assert dropped() is not None
-    m.throttle.abandon(START)
+    m.throttle.abandon()
     assert dropped() is None

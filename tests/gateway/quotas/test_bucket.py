@@ -13,7 +13,6 @@ from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.rate import WindowMeter
 from gateway.quotas.shared_meter import SharedMeter
-from gateway.quotas.throttle_counts import note_early
 from gateway.quotas.token_bucket import TokenBucket
 
 START = 1_000.0
@@ -169,7 +168,7 @@ def test_turn_comes_in_spite_of_later_debts():
 def test_first_requests_wait_for_no_unenforced_debt():
     b = bucket(enforce=False)
     b.meter.charge(11_000, START)
-    assert b.enter_queue(700, inf, START) == (1.0, False, inf)
+    assert b.enter_queue(700, inf, START) == (1.0, False, START + 1.0)
     assert b.first_requests.waiting == 0
 
 
@@ -279,7 +278,7 @@ def test_unenforced_bucket_limits_no_fetch():
 def test_early_requests_add_up():
     b = bucket()
     for seconds in (0.5, 2.0, 1.0):
-        note_early(b, seconds)
+        b.note_early(seconds)
     row = b.row(START)
     assert (row.early_total, row.early_seconds_total, row.early_seconds_max) == (3, 3.5, 2.0)
 
@@ -389,7 +388,7 @@ def test_ratio_without_enforcement_is_the_rate_once_it_went_over():
 def test_tally_has_all_counters():
     b = bucket(enforce=False)
     b.charge(10_500, START)
-    note_early(b, 0.25)
+    b.note_early(0.25)
     whole = b.tally()
     assert (whole.amount, whole.throttled, whole.unenforced, whole.early) == (10_500, 1, 1, 1)
     assert (whole.throttle_seconds, whole.early_seconds) == (0.5, 0.25)
@@ -398,10 +397,10 @@ def test_tally_has_all_counters():
 def test_row_has_the_growth_since_a_label_changed():
     b = bucket(enforce=False)
     b.charge(10_500, START)
-    note_early(b, 0.25)
+    b.note_early(0.25)
     b.shown_before = b.tally()
     b.charge(1_500, START)
-    note_early(b, 0.125)
+    b.note_early(0.125)
     row = b.row(START)
     assert (row.amount_total, row.throttled_total, row.unenforced_total, row.early_total) == (1_500, 1, 1, 1)
     assert (row.throttle_seconds_total, row.early_seconds_total, row.early_seconds_max) == (1.5, 0.125, 0.25)

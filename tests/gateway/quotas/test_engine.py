@@ -11,7 +11,6 @@ from gateway.quotas.meter import Window
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
-from gateway.quotas.throttle_counts import note_early
 
 START = 5_000.0
 WITHIN = (0.0, False)
@@ -471,7 +470,7 @@ def test_dropped_bucket_stays_in_the_unnamed_sum():
     subject = engine(settings(), max_labelled=0)
     for bucket in crowd(subject, 3):
         bucket.charge(100, START)
-        note_early(bucket, 0.5)
+        bucket.note_early(0.5)
         subject.release(bucket, START)
     (other,) = subject.snapshot(START)
     assert (other.amount_total, other.early_total) == (300, 3)

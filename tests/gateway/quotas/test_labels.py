@@ -7,7 +7,6 @@ from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import STEP_BUCKETS, UnnamedBuckets, add_growth
 from gateway.quotas.snapshot import Tally
-from gateway.quotas.throttle_counts import note_early
 from gateway.steps import at_once
 
 
@@ -109,10 +108,10 @@ def test_growth_since_a_label_changed_is_added():
     quota = EntityQuota(ClientQuotaEntity(client_id="etl"), {"producer_byte_rate": 1_000.0})
     bucket = QuotaEngine(QuotaSettings((quota,), enforce=False), 0.0).acquire("produce", "", "etl", 0.0)
     bucket.charge(10_500, 0.0)
-    note_early(bucket, 0.25)
+    bucket.note_early(0.25)
     bucket.shown_before = bucket.tally()
     bucket.charge(1_500, 0.0)
-    note_early(bucket, 0.125)
+    bucket.note_early(0.125)
     sums = Tally()
     for _ in range(2):
         add_growth(sums, bucket)
