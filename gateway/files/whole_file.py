@@ -18,16 +18,16 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def replace_file(path: Path, lines: Iterable[str], *, durable: bool) -> None:
+def replace_file(path: Path, lines: Iterable[str], *, durable: bool, mode: int = 0o666) -> None:
     """Write a file beside `path` and rename it. Raises OSError; the earlier content stays then, except for UnsyncedError.
 
     A symbolic link stays: its target is replaced. After a kill, the file is either the old or the new one. `durable`: after
-    the return, the new file survives a loss of power. The error names a file.
+    the return, the new file survives a loss of power. `mode` has the permissions, before the umask. The error names a file.
     """
-    replace_files({path: lines}, durable=durable)
+    replace_files({path: lines}, durable=durable, mode=mode)
 
 
-def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> None:
+def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool, mode: int = 0o666) -> None:
     """As `replace_file`, for several files. If one of them can't be written, all keep their earlier content.
 
     After a kill between two renames, some files are new and the others old.
@@ -39,7 +39,8 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> N
             real = real_path(path)
             new = real.with_name(f"{real.name}.new")
             targets[new] = real
-            _write(new, lines, durable=durable)
+            new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
+            _fill(_open_new(new, mode), new, lines, durable=durable)
         for new, real in targets.items():
             new.replace(real)
             replaced += 1
@@ -58,9 +59,9 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> N
 def create_file(path: Path, lines: Iterable[str], *, mode: int, durable: bool) -> None:
     """Write a file that does not exist yet. Raises FileExistsError, or another OSError; then no part of the file stays.
 
-    `mode` has the permissions, before the umask. `durable` is as for `replace_file`.
+    `mode` and `durable` are as for `replace_file`.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = _open_new(path, mode)
     try:
         _fill(descriptor, path, lines, durable=durable)
         if durable:
@@ -71,9 +72,8 @@ def create_file(path: Path, lines: Iterable[str], *, mode: int, durable: bool) -
         raise
 
 
-def _write(new: Path, lines: Iterable[str], *, durable: bool) -> None:
-    new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
-    _fill(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), new, lines, durable=durable)
+def _open_new(path: Path, mode: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
 def _fill(descriptor: int, path: Path, lines: Iterable[str], *, durable: bool) -> None:

@@ -10,11 +10,13 @@ import os
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from gateway.cluster.record_batches import Record
 from gateway.events import LINE_HEADER
+from gateway.files.whole_file import replace_file
 
 UNSENT = "_unsent-*"
 """The names of these files, unfinished ones included. Spark ignores names that begin with an underscore."""
@@ -73,23 +75,12 @@ class _Head:
 
 
 def save_unsent(folder: Path, topic: str, backlog: Backlog) -> Path:
-    """Save the lines durably; return the file. Raises OSError; then no file stays. Call it once for each source."""
+    """Save the lines durably; return the file. Raises OSError; then no file stays, except for UnsyncedError."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (UNSENT.replace("*", backlog.source) + _SUFFIX)
-    unfinished = path.with_name(f"{path.name}.part")
     head = _Head(topic, backlog.gateway, backlog.source, backlog.number, len(backlog.lines))
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.dumps(asdict(head)).encode() + b"\n")
-            file.writelines(line + b"\n" for line in backlog.lines)
-            file.flush()
-            os.fsync(descriptor)
-        unfinished.rename(path)
-    except OSError:  # on a full disk it would take the last space
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
+    lines = chain([json.dumps(asdict(head)).encode()], backlog.lines)
+    replace_file(path, (f"{line.decode()}\n" for line in lines), durable=True, mode=0o640)
     return path
 
 

@@ -176,9 +176,13 @@ def saved(folder: Path) -> list[Path]:
 async def begin(topic: LedgerTopic, sink: Sink) -> None:
     """Run the topic until it has sent the lines of earlier processes and one line of its own."""
     topic.publish(LAST)
+    await run_until(topic, sink.got_last)
+
+
+async def run_until(topic: LedgerTopic, event: asyncio.Event) -> None:
     running = asyncio.create_task(topic.run())
     async with asyncio.timeout(30.0):
-        await sink.got_last.wait()
+        await event.wait()
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -264,11 +268,6 @@ async def test_unsent_file_stays_until_it_is_confirmed(tmp_path: Path, monkeypat
     ended_with(tmp_path, 3)
     topic = topic_without_brokers(tmp_path)
     sink = Sink(topic, monkeypatch, room=0)
-    running = asyncio.create_task(topic.run())
-    async with asyncio.timeout(30.0):
-        await sink.asked.wait()
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    await run_until(topic, sink.asked)
     topic.end()
     assert len(saved(tmp_path)) == 1
