@@ -74,7 +74,7 @@ class Brokers:
             if self.cluster_id is not None and cluster_id != self.cluster_id:
                 brokers = [broker for broker in brokers if broker.node_id not in self._addresses]
         known = self._addresses
-        for each in brokers:
+        for each in brokers:  # few answers have anything new, and clients ask often
             if known.get(each.node_id) != (each.host, each.port):
                 break
         else:

@@ -262,17 +262,18 @@ class WorkersServer(PageServer):
 
     def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[Collector], bytes]) -> bytes:
         pages: dict[int, Families] = {process: list(text_string_to_metric_families(body.decode())) for process, body in bodies}
+        config = config_families(self._effective)
         pages[_SUPERVISOR] = [
             *ProcessCollector(registry=None).collect(),
             self._own_restarts(),
-            *config_families(self._effective),
+            *config,
             *self._own_families(),
         ]
         for process, page in pages.items():
             self._totals.seen(process, page)
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
         ready = GaugeMetricFamily(_READY, "1 while /readyz says yes.", float(self._not_ready() is None))
-        version = [family for family in config_families(self._effective) if family.name == CONFIG_VERSION]
+        version = [family for family in config if family.name == CONFIG_VERSION]
         workers = [row.family(self._places, pages) for row in WORKER_METRICS]
         return encode(
             Given([*(family for family in merged if family.name not in {_READY, CONFIG_VERSION}), ready, *version, *workers])
