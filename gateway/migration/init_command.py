@@ -40,7 +40,7 @@ class InitOptions:
 
 
 async def init(options: InitOptions) -> None:
-    """Write the file and print the next steps. Raises MigrationError before anything is written, or if a write fails."""
+    """Write the file and print the next steps. Raises MigrationError if a check or a write fails; then no file stays."""
     out = options.out
     if not str(out).isprintable():
         raise UsageError(f"--out: {str(out)!r} has characters that can't be printed — name another file")
@@ -58,9 +58,13 @@ async def init(options: InitOptions) -> None:
     ports = choose_ports(found.brokers, listener_host(advertised_host), taken)
     text = first_config(found, bootstrap, properties, ports, advertised_host, password_file, str(out))
     config = _valid(text, out)
-    if password_file is not None and properties.sasl is not None:
-        _write(password_file, properties.sasl.password + "\n", 0o600)
     _write(out, text, 0o644)
+    if password_file is not None and properties.sasl is not None:
+        try:
+            _write(password_file, properties.sasl.password + "\n", 0o600)
+        except MigrationError:
+            out.unlink(missing_ok=True)  # the next attempt would refuse to overwrite it
+            raise
     print(f"{out}: written for {found}")
     if password_file is not None:
         print(f"{password_file}: written, with the password of {options.command_config}; only you may read it")

@@ -8,6 +8,7 @@ import pytest
 from gateway.commands import main
 from gateway.config.load import load_config
 from gateway.migration import init_command
+from protocol.api_keys import ApiKey
 from tests.gateway.migration.stub_cluster import ACCEPTED, StubCluster
 from tests.gateway.migration.test_restore_file import full_disk
 
@@ -52,3 +53,24 @@ def test_half_a_config_is_removed(cluster: StubCluster, capsys: pytest.CaptureFi
         assert init(cluster) == 1
     assert "weir.yaml: can't be written: File too large — name a file in another folder" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("password", "largest_file", "unwritten"),
+    [pytest.param("secret", 100, "weir.yaml", id="config"), pytest.param("p" * 30_000, 20_000, "weir.password", id="password")],
+)
+def test_failed_write_leaves_no_file(
+    password: str, largest_file: int, unwritten: str, cluster: StubCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the next `weir init` refuses to overwrite the file that was written."""
+    cluster.answers |= {
+        ApiKey.SASL_HANDSHAKE: lambda request: request.answer(error_code=0, mechanisms=["PLAIN"]),
+        ApiKey.SASL_AUTHENTICATE: lambda request: request.answer(error_code=0, error_message=None, auth_bytes=b""),
+    }
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="{password}";'
+    client = tmp_path.parent / f"{tmp_path.name}.properties"
+    client.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    with full_disk(largest_file):
+        assert init(cluster, "--command-config", str(client)) == 1
+    assert f"{unwritten}: can't be written: File too large" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
