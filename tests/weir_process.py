@@ -66,6 +66,14 @@ class Weir(GatewayProcess):
         """Return the complete lines of the log."""
         return [json.loads(line) for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
 
+    def logged(self, words: str = "", **fields: str) -> list[dict[str, Any]]:
+        """Return the events with these words and fields, and wait for the first: a thread of the gateway writes the log."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events() if words in event["msg"] and fields.items() <= event.items()]
+
+        return wait_until(found, f"a line of the log with {words!r} {fields or ''}")
+
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of all samples of a metric with these labels, or 0."""
         return sum(

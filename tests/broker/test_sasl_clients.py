@@ -423,7 +423,7 @@ def test_wrong_credentials_are_named_and_corrected_ones_used(cluster: KafkaClust
 
 def test_clients_are_served_without_upstream_credentials(cluster: KafkaCluster, tmp_path: Path, topic: str) -> None:
     with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, None) as gateway:
-        (warning,) = [event for event in gateway.events() if "upstream.sasl is not set" in event["msg"]]
+        (warning,) = gateway.logged("upstream.sasl is not set")
         assert "OAUTHBEARER" in warning["msg"]
         assert with_librdkafka(gateway.bootstrap_servers, topic, "SCRAM-SHA-256", "alice", PASSWORDS["alice"]) is None
         assert usage(gateway, "alice") is not None

@@ -144,7 +144,7 @@ def unanswered(connection: socket.socket) -> None:
 
 
 def said(gateway: Weir, reason: str) -> list[str]:
-    return [event["msg"] for event in gateway.events() if event.get("reason") == reason]
+    return [event["msg"] for event in gateway.logged(reason=reason)]
 
 
 @contextmanager

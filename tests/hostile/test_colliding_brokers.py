@@ -24,5 +24,5 @@ def test_colliding_ids_have_same_ports_in_any_order(order, broker, start_weir, c
     brokers = codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]
     assert [each["node_id"] for each in brokers] == list(order)
     assert {each["node_id"]: each["port"] - weir.ports[1] for each in brokers} == {IDS[0]: 1, IDS[1]: 2}
-    (warning,) = (event["msg"] for event in weir.events() if "is too narrow" in event["msg"])
-    assert f"widen broker_ports to {BROKER_PORTS + 1} ports or more" in warning
+    (warning,) = weir.logged("is too narrow")
+    assert f"widen broker_ports to {BROKER_PORTS + 1} ports or more" in warning["msg"]

@@ -18,18 +18,14 @@ def send_from_many_addresses(weir, data):
             assert client.recv(1) == b""
 
 
-def lines_of(weir, words):
-    return [event for event in weir.events() if words in event["msg"]]
-
-
 def test_broker_that_closes_every_connection_gets_one_line(broker, start_weir):
     weir = start_weir(broker.bootstrap_servers)
     send_from_many_addresses(weir, m.heartbeat(1))  # the stub closes a connection that sends an API without an answer
-    assert len(lines_of(weir, "closed the connection")) == 1
+    assert len(weir.logged("closed the connection")) == 1
 
 
 def test_unreachable_broker_gets_one_line(start_weir):
     weir = start_weir(f"127.0.0.1:{free_port()}", wait="/livez")
     send_from_many_addresses(weir, m.heartbeat(1))
-    assert len(lines_of(weir, "the bootstrap broker can't be reached")) == 1
+    assert len(weir.logged("the bootstrap broker can't be reached")) == 1
     assert weir.metric("weir_connections_rejected_total", reason="broker_unreachable") == CLIENTS
