@@ -149,5 +149,5 @@ def throttle_time_ms(delay: float) -> int:
 
 def precharge(meter: Meter | None, used: float, now: float) -> None:
     """Charge a new meter with its client's recent use, but without a debt from a time without a quota."""
-    if meter is not None:
+    if meter is not None and used > 0.0:  # a window begins with its first record
         meter.charge(min(used, meter.capacity), now)

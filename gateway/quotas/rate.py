@@ -2,6 +2,8 @@
 
 Source: `SampledStat`, `WindowedSum`, `Rate` and `QuotaUtils.throttleTime` of Kafka 3.8 and later. There a sample stays whole
 while an event in it lies inside the monitored span. Times inside are integral milliseconds, as in Kafka.
+
+Kafka looks at a rate right after each record only. Weir looks at any time, so only a record empties outdated samples.
 """
 
 from collections.abc import Sequence
@@ -42,11 +44,12 @@ class _Sample:
 class SampledRate:
     """A rate per second over `window.samples` samples of `window.seconds` each."""
 
-    __slots__ = ("_current", "_ring", "_sample_ms", "_samples")
+    __slots__ = ("_current", "_ring", "_sample_ms", "_samples", "_span_ms")
 
     def __init__(self, window: Window) -> None:
         self._samples = window.samples
         self._sample_ms = round(window.seconds * 1000)
+        self._span_ms = self._samples * self._sample_ms
         self._ring: list[_Sample] = []
         self._current = 0
 
@@ -57,29 +60,34 @@ class SampledRate:
             sample = self._advance(now_ms)
         sample.total += amount
         sample.last_event = now_ms
+        outdated = now_ms - self._span_ms
+        for each in self._ring:
+            if each.last_event <= outdated:
+                each.reset(now_ms)
 
     def measure(self, now: float) -> float:
         now_ms = _ms(now)
-        window_ms = self.window_ms(now)
-        return sum(sample.total for sample in self._purged(now_ms)) / (window_ms / 1000.0)
+        counting = self._counting(now_ms)
+        return sum([sample.total for sample in counting]) / (self._covered_ms(counting, now_ms) / 1000.0)
 
     def kept(self, now: float) -> float:
-        return sum(sample.total for sample in self._purged(_ms(now)))
+        return sum([sample.total for sample in self._counting(_ms(now))])
 
     def window_ms(self, now: float) -> int:
         """The time that the samples cover, in ms: at least all but one of the full samples."""
         now_ms = _ms(now)
-        self._sample(now_ms)
-        elapsed = now_ms - min(sample.start for sample in self._purged(now_ms))
+        return self._covered_ms(self._counting(now_ms), now_ms)
+
+    def _covered_ms(self, counting: list[_Sample], now_ms: int) -> int:
+        elapsed = now_ms - min([sample.start for sample in counting], default=now_ms)
         full = elapsed // self._sample_ms
         if full < self._samples - 1:
             elapsed += (self._samples - 1 - full) * self._sample_ms
         return max(elapsed, 1)
 
     def live_samples(self, now: float) -> int:
-        """The number of samples with an amount that still counts. (A purged sample is as new as the last look at it.)"""
-        now_ms = _ms(now)
-        return sum(1 for sample in self._ring if sample.total and now_ms - sample.last_event < self._samples * self._sample_ms)
+        """The number of samples with an amount that still counts."""
+        return sum([1 for sample in self._counting(_ms(now)) if sample.total])
 
     def scale(self, factor: float) -> None:
         """Multiply all recorded amounts."""
@@ -88,9 +96,14 @@ class SampledRate:
 
     def dump(self, now: float) -> list[PastUse]:
         """All samples, the current one last; of an empty sample only the time of its beginning matters."""
-        ring = self._purged(_ms(now))
-        in_order = ring[self._current + 1 :] + ring[: self._current + 1]
-        return [PastUse(now - sample.start / 1000.0, now - sample.last_event / 1000.0, sample.total) for sample in in_order]
+        counting = self._counting(_ms(now))
+        in_order = self._ring[self._current + 1 :] + self._ring[: self._current + 1]
+        return [
+            PastUse(now - sample.start / 1000.0, now - sample.last_event / 1000.0, sample.total)
+            if sample in counting
+            else PastUse(0.0, 0.0, 0.0)
+            for sample in in_order
+        ]
 
     def restore(self, used: Sequence[PastUse], now: float) -> None:
         """Samples that were shorter are joined if there are too many of them."""
@@ -121,12 +134,9 @@ class SampledRate:
             self._ring[self._current].reset(now_ms)
         return self._ring[self._current]
 
-    def _purged(self, now_ms: int) -> list[_Sample]:
-        span = self._samples * self._sample_ms
-        for sample in self._ring:
-            if now_ms - sample.last_event >= span:
-                sample.reset(now_ms)
-        return self._ring
+    def _counting(self, now_ms: int) -> list[_Sample]:
+        outdated = now_ms - self._span_ms
+        return [sample for sample in self._ring if sample.last_event > outdated]
 
 
 class WindowMeter(Meter):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.meter import PastUse, Window, precharge
 from gateway.quotas.rate import SampledRate, WindowMeter
 
 START = 1_000.0
@@ -53,6 +53,29 @@ def test_longest_window_ends_before_its_oldest_sample():
     rate.record(1, START + 0.999)
     assert rate.window_ms(START + 11.998) == 11_998
     assert rate.window_ms(START + 11.999) == 10_000
+
+
+AFTER = st.floats(0.0, 15.0)
+
+
+@given(st.lists(st.tuples(AFTER, st.integers(0, 3_000), st.lists(AFTER, max_size=3)), max_size=15))
+@example([(0.0, 100, [60.05]), (1.0, 20_000, [])])
+def test_looks_change_no_decision(steps):
+    """Kafka looks at a rate right after each record only; ticks, scrapes and saved use look at any time."""
+    seen, unseen, now = meter(), meter(), START
+    for after, amount, looks in steps:
+        now += after
+        assert seen.charge(amount, now) == unseen.charge(amount, now)
+        for pause in looks:
+            now += pause
+            seen.delay(now), seen.rate(now), seen.balance(now), seen.used_ratio(now), seen.idle(now), seen.dump(now)
+
+
+def test_window_begins_with_its_first_record():
+    """A bucket is made when its client connects, and charged with no recent use."""
+    subject = meter()
+    precharge(subject, 0.0, START)
+    assert subject.charge(2_000, START + 0.9) == pytest.approx(10.0)
 
 
 def test_changed_limit_keeps_use():
