@@ -138,7 +138,7 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_group_usage", "Use of a group's members together through this gateway, in the kind's unit per second.",
           ("group", "kind"), _per_group(lambda row: row.rate)),
     Value("gauge", "weir_group_limit", "Ceiling of a group for the whole cluster, in the kind's unit per second. Absent without"
-          " a ceiling.", ("group", "kind"), _per_group(lambda row: row.limit), merge="max"),
+          " a ceiling, and before the first request.", ("group", "kind"), _per_group(lambda row: row.limit), merge="max"),
     Value("gauge", "weir_group_used_ratio", "Used fraction of a group's ceiling, or of its present share if it shares a"
           " capacity, by all gateways. Throttling begins at 1.0.", ("group", "kind"),
           _per_group(lambda row: None if row.limit is None else row.used_ratio), merge="max"),

@@ -131,9 +131,16 @@ class Forecasts:
         self.limited = False
 
     def of_all(self, topics: Sequence[RequestedTopic], now: float) -> list[Forecast]:
-        """The forecast of each topic. The controller refuses topics that are named twice."""
-        times = Counter(key(topic) for topic in topics)
-        return [self.of(topic, now) if times[key(topic)] == 1 else _INVALID for topic in topics]
+        """The forecast of each topic. The controller refuses topics that are named twice, also by name and id."""
+        named = [self._named(topic) for topic in topics]
+        times = Counter(named)
+        return [self.of(topic, now) if times[each] == 1 else _INVALID for topic, each in zip(topics, named, strict=True)]
+
+    def _named(self, topic: RequestedTopic) -> str | TopicKey:
+        """The topic's name, also if the request has its id. An entry with both is invalid by itself, and nobody's twin."""
+        if topic.name is not None and topic.topic_id != NO_ID:
+            return key(topic)
+        return self.name_of(topic) or key(topic)
 
     def of(self, topic: RequestedTopic, now: float) -> Forecast:
         """The forecast of a topic that the request names once."""

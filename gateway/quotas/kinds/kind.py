@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 from protocol.api_keys import ApiKey
 
 SESSION_TIMEOUT_SECONDS: Final = 45.0
@@ -76,8 +76,9 @@ class FullRequest:
         return self.amount / limit > SESSION_TIMEOUT_SECONDS
 
     def warning(self, limit: float, unit: str, entity: str) -> str:
+        seconds = min(self.amount / limit, MAX_DEBT_SECONDS)
         return (
-            f"{limit:.16g} {unit}/s for {entity}: {self.words} mutes its connection for {self.amount / limit:.0f} s, "
+            f"{limit:.16g} {unit}/s for {entity}: {self.words} mutes its connection for {seconds:.0f} s, "
             f"longer than the usual session timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — raise it, or {self.remedy}"
         )
 

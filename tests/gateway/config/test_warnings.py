@@ -124,6 +124,11 @@ def test_exempt_true_beside_a_guard_warns(guard: str) -> None:
             "consumer_byte_rate",
             "one full batch of 1 MiB mutes its connection for 105 s",
         ),
+        (
+            "{user: a, producer_byte_rate: 1}",
+            "producer_byte_rate",
+            "one full request of 1 MiB mutes its connection for 3600 s",  # the longest debt of a token bucket
+        ),
     ],
 )
 def test_quota_that_outlasts_a_session_warns(row: str, key: str, words: str) -> None:

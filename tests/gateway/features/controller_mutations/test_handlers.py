@@ -526,6 +526,16 @@ def test_success_against_the_forecast_is_charged(request_frame, key, there, cost
     assert tokens(t) == BURST - cost
 
 
+def test_topic_named_by_name_and_by_id_passes_in_debt():
+    """KRaft refuses both entries and deletes nothing. It would execute one of them alone."""
+    t = in_debt()
+    controller = m.Controller(t, {"a": 30})
+    controller.refusals = {"a": 42}
+    t.client_sends(m.delete(1, ["a", m.id_of("a")]))
+    controller.serve()
+    assert controller.forwarded == ["a", "a"]
+
+
 def test_entry_with_name_and_id_is_no_twin():
     """KRaft refuses the first entry and executes the second one."""
     topics = [{"name": "a", "topic_id": m.id_of("other")}, {"name": "a", "topic_id": uuid.UUID(int=0)}]
