@@ -54,8 +54,8 @@ class Outcome:
     """The figures of a scenario.
 
     `overshoot_bytes` is the largest debt of a bucket with global knowledge, and `overshoot_bound_bytes` is the bound in
-    DESIGN.md. `rate_ratio` covers the second half; `empty_seconds` and `worst_second_ratio` cover the time after the burst.
-    `settled_seconds` after the disturbance, the rate over five seconds stays within 3 %.
+    docs/decisions/013-sharing.md. `rate_ratio` covers the second half; `empty_seconds` and `worst_second_ratio` cover the
+    time after the burst. `settled_seconds` after the disturbance, the rate over five seconds stays within 3 %.
     """
 
     members: int
@@ -182,7 +182,7 @@ class Simulation:
 
 
 def overshoot_bound(scenario: Scenario, clients: int) -> float:
-    """The bound in DESIGN.md if all members know each other.
+    """The bound of record 013 if all members know each other.
 
     It is the sum of two requests of each client, the unpublished use, and the bytes that arrive before members receive a
     use.

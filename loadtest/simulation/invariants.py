@@ -25,7 +25,7 @@ from loadtest.simulation.sockets import MAX_READ
 from loadtest.simulation.topic_messages import CLIENT_TOPICS
 
 MAX_BUFFERED: Final = WRITE_BUFFER_HIGH + MAX_READ + MAX_OWN_BYTES
-"""DESIGN.md, Bounds: 256 KiB and one chunk, and the local responses that were waiting."""
+"""docs/reference/bounds.md: 256 KiB and one chunk, and the local responses that were waiting."""
 
 TOPIC_SECONDS: Final = 0.3
 """The most that a message of `sharing` takes in a run without faults: two requests over slow lines."""
