@@ -34,7 +34,9 @@ The admin server is at `admin.host` and `admin.port`, by default `http://127.0.0
 address that only operators reach. Requests must name an IP address, localhost, the host's own name, or a name in
 `admin.allowed_hosts`.
 
-All requests read, except `POST {forgive}`. The gateway takes that request from its own host only.
+All requests read, except `POST {forgive}`. The gateway takes that request from its own host only, and none with
+a header of a proxy, such as `Via` or `X-Forwarded-For`. Not every proxy adds one: a proxy on the gateway's host, which may add
+TLS and passwords, should pass GET and HEAD alone.
 [openapi.yaml](openapi.yaml) has the same in OpenAPI 3.1, with the fields of every answer. Times are ISO 8601 in UTC. Rates are
 in the unit of the kind per second.
 """
@@ -209,7 +211,7 @@ def _forgive() -> dict[str, Any]:
                 "content": {JSON: {"schema": answers.fields({"cleared": answers.rows(answers.reference("ClearedDebt"))})}},
             },
             "400": {"description": "The body is wrong, or there is no such group; the text says how."},
-            "403": {"description": "The request is from another host."},
+            "403": {"description": "The request is from another host, or came through a proxy."},
             "413": {"description": "The body is too large."},
             "415": {"description": "The content type is not application/json."},
         },

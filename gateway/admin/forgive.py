@@ -18,6 +18,9 @@ PATH: Final = "/api/quotas/forgive"
 MAX_BODY_BYTES: Final = 128 * 1024
 """A client-id may have 32 767 bytes in Kafka, and JSON may escape each byte with six characters."""
 
+_OF_PROXIES: Final = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
+"""Headers that HTTP proxies add. Such a request comes from a process of this host, and its sender may be anywhere."""
+
 Forgive = Callable[[DebtFilter], Sequence[ClearedDebt]]
 
 _log = logging.getLogger("weir.admin")
@@ -32,6 +35,11 @@ async def read_filter(request: web.Request, config: WeirConfig) -> DebtFilter:
     if request.remote and not is_loopback(request.remote):
         raise web.HTTPForbidden(
             text=f"{request.remote} may not clear debts: run `weir quotas forgive` on the gateway's own host (or in its pod)\n"
+        )
+    if (header := next((name for name in _OF_PROXIES if name in request.headers), None)) is not None:
+        raise web.HTTPForbidden(
+            text=f"the header {header} says that a proxy passes this on, for a sender that may be anywhere. Run"
+            " `weir quotas forgive` on the gateway's own host (or in its pod), with the admin port itself in --admin\n"
         )
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send the content type application/json\n")

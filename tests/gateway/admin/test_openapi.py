@@ -193,6 +193,7 @@ async def check(server: AdminServer | WorkersServer, method: str, path: str) -> 
     [
         ("{}", {"Content-Type": "application/json"}, 400),
         ('{"user": "a"}', {"Content-Type": "text/plain"}, 415),
+        ('{"user": "a"}', {"Content-Type": "application/json", "Via": "1.1 proxy"}, 403),
     ],
 )
 async def test_documented_refusals(server: AdminServer, body: str, headers: dict[str, str], status: int) -> None:

@@ -258,3 +258,13 @@ async def test_port_zero_lets_the_system_choose(view: AdminView) -> None:
     await server.start()
     assert server.port > 0
     await server.stop()
+
+
+@pytest.mark.parametrize("header", ["via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP"])
+async def test_no_proxy_forgives_for_others(client: aiohttp.ClientSession, header: str) -> None:
+    """A proxy on the gateway's host looks like this host itself."""
+    async with client.post("/api/quotas/forgive", json={"user": "alice"}) as response:
+        assert response.status == 200
+    async with client.post("/api/quotas/forgive", json={"user": "alice"}, headers={header: "for=10.0.0.1"}) as response:
+        assert response.status == 403
+        assert "says that a proxy passes this on" in await response.text()
