@@ -552,6 +552,23 @@ class TestRendered:
     def test_possible_settings_are_accepted(self, settings: str) -> None:
         assert render("--set", settings)
 
+    def test_notes_warn_of_webhooks_in_the_config_map(self, tmp_path: Path) -> None:
+        chart = shutil.copytree(CHART, tmp_path / "weir")
+        # Helm prints notes only beside a cluster, so a template of the copy has them.
+        shutil.copy(chart / "templates" / "NOTES.txt", chart / "files")
+        (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "files/NOTES.txt") . | toJson }}')
+
+        def notes(notify: Any) -> str:
+            values = [f"config.notify={json.dumps(notify)}", "--show-only", "templates/notes.yaml"]
+            text = helm("template", "weir", chart, "--kube-version", f"{KUBERNETES[0]}.0", "--set-json", *values)
+            return str(yaml.safe_load(text)["notes"])
+
+        targets = [{"name": "chat", "url": "https://hooks.example.com/secret"}, {"name": "file", "url_file": "/tmp/hook"}]
+        assert "shows the addresses of webhooks, because these of config.notify.targets have `url`: chat." in notes(
+            {"targets": targets}
+        )
+        assert "webhooks" not in notes({"targets": targets[1:]}) + notes(None)
+
     def test_default_kubernetes_version_satisfies_the_chart(self) -> None:
         done = helm_run("template", "weir", CHART)
         remedy = "if an old checkout built this Helm: rm .cache/stamps/helm .cache/tools/bin/helm; make charttools"
