@@ -19,7 +19,7 @@ from gateway.argument_types import DEFAULT_ADMIN, kind, node_id, url
 from gateway.binding import outgoing_port_warnings
 from gateway.config.certificates import certificate_warnings
 from gateway.config.keys import restart_keys
-from gateway.config.load import load_config
+from gateway.config.load import load_config, load_for_connections
 from gateway.config.model import WeirConfig
 from gateway.config.paths import path_warnings
 from gateway.config.problems import ConfigError, nearest
@@ -97,7 +97,7 @@ _VOLUMES = """\
 Runs beside a broker and publishes the usage of its file systems, at start and every quotas.volumes.publish_interval_ms.
 It writes to the compacted topic quotas.volumes.topic, and creates a missing topic. Gateways with
 `quotas.volumes: {source: topic}` read the topic. They delay producers above the soft limit and pause them above the
-hard limit. The limits are those of this file.
+hard limit. The limits are those of this file. Of the files that it names, the agent needs those of `upstream` alone.
 
 Its metrics and probes (/metrics, /livez, /readyz) are on admin.host, port quotas.volumes.agent.admin_port (9645). If the
 port is taken, it logs an error and publishes without them.
@@ -277,7 +277,7 @@ def _forgive(options: argparse.Namespace) -> int:
 
 
 def _publish_volumes(options: argparse.Namespace) -> int:
-    config = load_config(options.config)
+    config = load_for_connections(options.config)
     configure_logging(options.log_format)
     from gateway.features.volume_quotas.agent import agent_config, publish_volumes
 

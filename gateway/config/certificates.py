@@ -1,6 +1,6 @@
 """Checks of the certificate files that a config names. They run after the text of the config has been validated."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,11 +29,23 @@ class _UnusableError(Exception):
         self.remedy = remedy
 
 
+_Use = tuple[KeyPath, dict[str, str], Callable[[], object]]
+"""A section `tls`: its path, its files by key, and a function that makes its context."""
+
+
 def check_certificates(config: WeirConfig, document: Document, config_file: Path) -> list[Problem]:
     """A problem for each unusable certificate, key and authority."""
-    directory = config_file.parent
+    return _problems(_uses(config, config_file.parent), document, config_file.parent)
+
+
+def check_upstream_certificates(config: WeirConfig, document: Document, config_file: Path) -> list[Problem]:
+    """The same for the connections to brokers alone."""
+    return _problems(_upstream_use(config, config_file.parent), document, config_file.parent)
+
+
+def _problems(uses: Iterable[_Use], document: Document, directory: Path) -> list[Problem]:
     found: list[Problem] = []
-    for path, names, use in _uses(config, directory):
+    for path, names, use in uses:
         mine: list[Problem] = []
         for key, file in names.items():
             try:
@@ -67,12 +79,8 @@ def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> lis
     return found
 
 
-def _uses(config: WeirConfig, directory: Path) -> Iterator[tuple[KeyPath, dict[str, str], Callable[[], object]]]:
-    """For each `tls`: its path, its files by key, and a function that makes its context."""
-    if (upstream := config.upstream.tls) is not None:
-        files = {"ca": upstream.ca, "cert": upstream.cert, "key": upstream.key}
-        client = upstream.resolved(directory)
-        yield ("upstream", "tls"), {key: file for key, file in files.items() if file}, lambda: client_context(client)
+def _uses(config: WeirConfig, directory: Path) -> Iterator[_Use]:
+    yield from _upstream_use(config, directory)
     for index, listener in enumerate(config.listeners):
         if (tls := listener.tls) is not None:
             names = {"cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca}
@@ -82,6 +90,13 @@ def _uses(config: WeirConfig, directory: Path) -> Iterator[tuple[KeyPath, dict[s
                 {key: file for key, file in names.items() if file},
                 lambda server=server: server_context(server),  # type: ignore[misc]
             )
+
+
+def _upstream_use(config: WeirConfig, directory: Path) -> Iterator[_Use]:
+    if (tls := config.upstream.tls) is not None:
+        files = {"ca": tls.ca, "cert": tls.cert, "key": tls.key}
+        client = tls.resolved(directory)
+        yield ("upstream", "tls"), {key: file for key, file in files.items() if file}, lambda: client_context(client)
 
 
 def _mismatch(names: dict[str, str], path: KeyPath, document: Document, directory: Path) -> Iterator[Problem]:

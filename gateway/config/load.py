@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from gateway.config.certificates import check_certificates
+from gateway.config.certificates import check_certificates, check_upstream_certificates
 from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.document import Document, read_document
 from gateway.config.explain import explain, problem
@@ -141,11 +141,18 @@ def _check_webhooks(config: WeirConfig, document: Document, file: Path) -> Itera
 
 _OF_RELOAD: Final[Sequence[Check]] = (_check_webhooks,)
 _CHECKS: Final[Sequence[Check]] = (check_certificates, check_paths, _check_password, *_OF_RELOAD)
+_OF_CONNECTIONS: Final[Sequence[Check]] = (check_upstream_certificates, _check_password)
 
 
 def load_config(path: Path) -> WeirConfig:
     """Read and validate a config file. Raises ConfigError, also if the file can't be read."""
     return parse_config(read_config_text(path), source=str(path), directory=path.parent)
+
+
+def load_for_connections(path: Path) -> WeirConfig:
+    """The same for a process that connects to brokers and serves no clients. It needs the files of `upstream` alone."""
+    source = str(path)
+    return _of_document(read_document(read_config_text(path), source=source), source, path.parent, _OF_CONNECTIONS)
 
 
 def read_config_text(path: Path, option: str = "--config") -> str:

@@ -417,6 +417,19 @@ class TestRendered:
         options = _parser().parse_args(done.stdout.splitlines())
         assert (options.broker_id, options.path) == (7, [str(volume) for volume in volumes])
 
+    @pytest.mark.parametrize("ca", ["/etc/weir/secrets/brokers-ca/ca.crt", "../secrets/brokers-ca/ca.crt"])
+    def test_agent_has_only_the_secrets_of_upstream(self, ca: str) -> None:
+        switches = f"volumeAgent.enabled=true,config.quotas.volumes.source=topic,config.upstream.tls.ca={ca}"
+        objects = render("--values", CHART / "ci" / "sni-values.yaml", "--set", switches)
+        for kind, name, secrets in (
+            ("DaemonSet", "weir-volume-agent", ["brokers-ca", "upstream"]),
+            ("StatefulSet", "weir", ["brokers-ca", "clients-tls", "upstream"]),
+        ):
+            pod = one(objects, kind, name)["spec"]["template"]["spec"]
+            mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+            assert [path for path in mounts if "secrets" in path] == [f"/etc/weir/secrets/{secret}" for secret in secrets]
+            assert [volume["name"] for volume in pod["volumes"] if "secret" in volume] == [f"secret-{each}" for each in secrets]
+
     @pytest.mark.parametrize(("settings", "port"), [([], 9645), (["config.quotas.volumes.agent.admin_port=9700"], 9700)])
     def test_agent_is_probed_and_scraped_on_its_port(self, settings: list[str], port: int) -> None:
         values = [argument for setting in settings for argument in ("--set", setting)]

@@ -119,9 +119,23 @@ Service needs it as well. */ -}}
 {{- add (ceil $drain) 10 -}}
 {{- end -}}
 
+{{- /* The Secrets of `upstream`, as YAML: those with a path in it. A relative path starts at the config file's folder. */ -}}
+{{- define "weir.upstreamSecrets" -}}
+{{- $needed := dict -}}
+{{- range $quoted := regexFindAll "\"[^\"]+\"" (toJson .Values.config.upstream) -1 -}}
+{{- $path := trimAll "\"" $quoted -}}
+{{- $whole := clean (ternary $path (printf "/etc/weir/config/%s" $path) (isAbs $path)) -}}
+{{- range $name, $secret := $.Values.secrets -}}
+{{- if hasPrefix (printf "/etc/weir/secrets/%s/" $name) $whole -}}{{- $_ := set $needed $name $secret -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $needed -}}
+{{- end -}}
+
+{{- /* The volumes of `secrets`, which are all values of that name or a part of them. */ -}}
 {{- define "weir.secretVolumes" -}}
-{{- $root := . -}}
-{{- range $name, $secret := .Values.secrets }}
+{{- $root := .root -}}
+{{- range $name, $secret := .secrets }}
 - name: secret-{{ $name }}
   secret:
     secretName: {{ $secret.secretName | default (printf "%s-%s" (include "weir.fullname" $root) $name) }}
@@ -130,7 +144,7 @@ Service needs it as well. */ -}}
 {{- end -}}
 
 {{- define "weir.secretMounts" -}}
-{{- range $name, $_ := .Values.secrets }}
+{{- range $name, $_ := .secrets }}
 - {name: secret-{{ $name }}, mountPath: /etc/weir/secrets/{{ $name }}, readOnly: true}
 {{- end }}
 {{- end -}}

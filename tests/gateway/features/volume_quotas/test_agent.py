@@ -13,7 +13,8 @@ import pytest
 from gateway.cluster import client
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
-from gateway.config.load import parse_config
+from gateway.commands import main
+from gateway.config.load import load_for_connections, parse_config
 from gateway.config.model import UpstreamConfig
 from gateway.config.problems import ConfigError
 from gateway.features.volume_quotas.agent import FAILED, OK, Agent, agent_config, publish_volumes
@@ -52,3 +53,23 @@ def test_missing_path_is_named_by_its_option_or_key(paths, text):
     with pytest.raises(ConfigError) as error:
         agent_config(parse_config(CONFIG, source="weir.yaml"), Path("weir.yaml"), None, paths)
     assert text in str(error.value)
+
+
+FOREIGN_FILES = """
+upstream: {bootstrap_servers: ["127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: weir, password_file: weir.password}}
+listeners: [{bootstrap_port: 29092, tls: {cert: gone.pem, key: gone.key, client_ca: gone.pem}}]
+state: {path: /dev/null/weir.json}
+notify: {targets: [{name: chat, url_file: gone.url}]}
+"""
+
+
+def test_agent_needs_the_files_of_upstream_alone(tmp_path, capsys):
+    """So it runs beside a broker without the keys of listeners and the addresses of webhooks."""
+    file = tmp_path / "weir.yaml"
+    file.write_text(FOREIGN_FILES)
+    assert main(["volumes", "publish", "--config", str(file), "--broker-id", "3", "--path", "/"]) == 1
+    first, last = capsys.readouterr().err.splitlines()
+    assert "upstream.sasl.password_file: names " in first
+    assert last.endswith("1 error")
+    (tmp_path / "weir.password").write_text("secret\n")
+    assert load_for_connections(file).upstream.sasl.username == "weir"
