@@ -346,8 +346,36 @@ class TestRendered:
         assert policy["policyTypes"] == ["Ingress", "Egress"]
         assert {"protocol": "TCP", "port": 9092} in policy["egress"][1]["ports"]
 
+    def test_agent_and_report_have_policies_too(self) -> None:
+        switches = "report.kafka.bootstrapServers=a:9095\\,b:9096,config.quotas.volumes.agent.admin_port=9700"
+        objects = render("--values", CHART / "ci" / "everything-values.yaml", "--set", switches)
+        agent, report = (one(objects, "NetworkPolicy", f"weir-{name}")["spec"] for name in ("volume-agent", "report"))
+        gateway = one(objects, "NetworkPolicy", "weir")["spec"]
+        assert [rule["ports"] for rule in agent["ingress"]] == [[{"protocol": "TCP", "port": 9700}]]
+        assert agent["ingress"][0]["from"] == gateway["ingress"][1]["from"]
+        assert "ingress" not in report
+        assert agent["egress"] == gateway["egress"]
+        assert [port["port"] for port in report["egress"][1]["ports"]] == [9095, 9096, 9092, 9093]
+        for policy, pod in (
+            (agent, one(objects, "DaemonSet", "weir-volume-agent")["spec"]["template"]),
+            (report, one(objects, "CronJob", "weir-report")["spec"]["jobTemplate"]["spec"]["template"]),
+        ):
+            assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+    def test_policy_of_report_leaves_out_spark_applications(self) -> None:
+        """Their executors connect to the driver. Spark gives both the label spark-role."""
+        objects = render("--values", CHART / "ci" / "everything-values.yaml")
+        (unless,) = one(objects, "NetworkPolicy", "weir-report")["spec"]["podSelector"]["matchExpressions"]
+        assert unless == {"key": "spark-role", "operator": "DoesNotExist"}
+
+    def test_report_from_files_may_reach_no_broker(self) -> None:
+        switches = "networkPolicy.restrictEgress=true,ledgerVolume.enabled=true,report.deployment.enabled=true"
+        policy = one(render("--set", switches), "NetworkPolicy", "weir-report")["spec"]
+        assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [[53, 53]]
+
     def test_no_policy_without_network_policy(self) -> None:
-        assert not [found for found in render("--set", "networkPolicy.enabled=false") if found["kind"] == "NetworkPolicy"]
+        objects = render("--values", CHART / "ci" / "everything-values.yaml", "--set", "networkPolicy.enabled=false")
+        assert "NetworkPolicy" not in {found["kind"] for found in objects}
 
     def test_live_ledger_keys_roll_no_pod(self) -> None:
         def pods(ledger: str) -> Any:
