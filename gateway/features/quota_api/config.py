@@ -58,6 +58,7 @@ QuotaAdminsKey = Annotated[QuotaAdmins, WrapValidator(_admins, json_schema_input
 """`quota_admins`: the clients with the right to use DescribeClientQuotas and AlterClientQuotas."""
 
 
+GROUPS: Final = "groups"
 TOPICS: Final = "topics"
 POSITION: Final = "position"
 
@@ -72,7 +73,7 @@ class StateConfig(Section):
 
     path: Annotated[str, Field(min_length=1)] | None = described(
         "File with the quotas that clients set through the quota API. "
-        "Thresholds of topics are beside it, with the ending `.topics.json`.",
+        "Thresholds of topics and quotas of groups are beside it, with the endings `.topics.json` and `.groups.json`.",
         None,
         absent="beside the config file, with the ending `.state.json`",
     )
@@ -106,7 +107,7 @@ class StateConfig(Section):
     def files(self, config_file: Path, workers: int) -> list[tuple[str, Path]]:
         """Each file that Weir writes, with the key of its path."""
         path = self.file(config_file)
-        found = [("path", each) for each in (path, beside(path, TOPICS), beside(path, POSITION))]
+        found = [("path", each) for each in (path, *(beside(path, what) for what in (GROUPS, TOPICS, POSITION)))]
         return found + [("usage_path", each) for each in self.usage_files(config_file, workers)]
 
     @model_validator(mode="after")

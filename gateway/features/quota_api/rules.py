@@ -119,11 +119,6 @@ def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
     return new
 
 
-def without_topics(quotas: DynamicQuotas) -> DynamicQuotas:
-    """The quotas of clients and addresses, without the thresholds of topics."""
-    return {entity: limits for entity, limits in quotas.items() if entity.topic is None}
-
-
 def check_room(before: DynamicQuotas, after: DynamicQuotas) -> None:
     """Raises QuotaApiError if there are more entities than `MAX_ENTITIES`, and more than before."""
     if len(after) > max(MAX_ENTITIES, len(before)):

@@ -7,7 +7,7 @@ As in Kafka's protocol, null is the default entity.
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.alterations import Parts, entity_of
 from gateway.config.problems import ConfigError, Problem
-from gateway.features.quota_api.config import POSITION, TOPICS, beside
-from gateway.features.quota_api.rules import without_topics
+from gateway.features.quota_api.config import GROUPS, POSITION, TOPICS, beside
 from gateway.files.file_lock import FileLock
 from gateway.files.path_faults import write_remedy
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
@@ -108,15 +107,17 @@ class _Position(_Saved):
 
 
 class StateFile:
-    """A `QuotaCopy` in a file, with the thresholds of topics in a second file beside it. The folder of `path` must exist.
+    """A `QuotaCopy` in a file, with files for topics and groups beside it. The folder of `path` must exist.
 
     `save` takes `lock` first. None: the owner guarantees that there is no other writer.
     """
 
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = path
-        # Weir 0.1 does not know thresholds of topics. It would read their rows as quotas of a client without a name.
+        # Weir 0.1 does not know topics, and Weir 0.2 does not know groups. They would read the rows as quotas of a client
+        # without a name.
         self._topics = beside(path, TOPICS)
+        self._groups = beside(path, GROUPS)
         self._position = beside(path, POSITION)
         self._lock = lock
 
@@ -162,7 +163,7 @@ class StateFile:
         replace_file(self._position, [text], durable=True)
 
     def _load(self) -> DynamicQuotas:
-        return {**self._read(self.path), **self._read(self._topics)}
+        return {**self._read(self.path), **self._read(self._topics), **self._read(self._groups)}
 
     def _read(self, path: Path) -> DynamicQuotas:
         try:
@@ -193,13 +194,21 @@ class StateFile:
 
     def _save(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
         """Requests of several clients may change quotas and thresholds at once: if a write fails, no file has a change."""
-        topics = _of_topics(after)
-        contents = {}
-        if topics != _of_topics(before) or (topics and not self._topics.exists()):
-            # Thresholds leave the common file last: a kill between two renames loses none.
-            contents[self._topics] = _text(topics)
-        contents[self.path] = _text(without_topics(after))
+        earlier = self._by_file(before)
+        contents = {
+            path: _text(quotas)
+            for path, quotas in self._by_file(after).items()
+            if path == self.path or quotas != earlier[path] or (quotas and not path.exists())
+        }
         replace_files(contents, durable=True)
+
+    def _by_file(self, quotas: DynamicQuotas) -> dict[Path, dict[ClientQuotaEntity, Mapping[str, float]]]:
+        # Rows leave the common file last: a kill between two renames loses none.
+        found: dict[Path, dict[ClientQuotaEntity, Mapping[str, float]]] = {self._topics: {}, self._groups: {}, self.path: {}}
+        for entity, limits in quotas.items():
+            path = self._topics if entity.topic is not None else self._groups if entity.group is not None else self.path
+            found[path][entity] = limits
+        return found
 
 
 def _text(quotas: DynamicQuotas) -> list[str]:
@@ -210,7 +219,3 @@ def _text(quotas: DynamicQuotas) -> list[str]:
 def _digest(quotas: DynamicQuotas) -> str:
     rows = sorted(json.dumps([entity.kafka_names(), dict(limits)], sort_keys=True) for entity, limits in quotas.items())
     return blake2b("\n".join(rows).encode(), digest_size=16).hexdigest()
-
-
-def _of_topics(quotas: DynamicQuotas) -> DynamicQuotas:
-    return {entity: limits for entity, limits in quotas.items() if entity.topic is not None}

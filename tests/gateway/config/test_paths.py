@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
         ("state: {path: weir.yaml}", "state.path: makes Weir overwrite %s/weir.yaml, which is the config file"),
         ("state: {usage_path: sub/../weir.yaml}", "state.usage_path: makes Weir overwrite %s/sub/../weir.yaml, which is the"),
         ("state: {path: a.json, usage_path: a.topics.json}", "state.usage_path: makes Weir overwrite %s/a.topics.json, which"),
+        ("state: {path: a.json, usage_path: a.groups.json}", "state.usage_path: makes Weir overwrite %s/a.groups.json, which"),
         (
             "state: {usage_path: weir.state.json}",
             "state.usage_path: makes Weir overwrite %s/weir.state.json, which is a file of",

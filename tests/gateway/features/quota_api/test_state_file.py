@@ -13,6 +13,11 @@ from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
+APART = {
+    "weir.state.topics.json": {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}},
+    "weir.state.groups.json": {ClientQuotaEntity(group="batch"): {"producer_byte_rate": 3e6}},
+}
+"""The rows with a file of their own."""
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20) | st.just(DEFAULT)
 entities = (
@@ -21,6 +26,7 @@ entities = (
     | st.builds(ClientQuotaEntity, st.none(), names)
     | st.builds(ClientQuotaEntity, ip=names)
     | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
+    | st.builds(ClientQuotaEntity, group=st.sampled_from(["batch", "jobs"]))
 )
 limits = st.dictionaries(st.sampled_from(["producer_byte_rate", "x"]), st.floats(1e-9, 1e18), min_size=1)
 
@@ -56,27 +62,38 @@ async def test_default_entity_is_null_as_in_kafka(file):
     assert [path.name for path in file.path.parent.iterdir()] == ["weir.state.json"]
 
 
-async def test_thresholds_of_topics_have_a_file_of_their_own(file):
-    """Weir 0.1 reads a topic's row as that of a client without a name, and could not read the file that it then writes."""
-    topics = {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
+@pytest.mark.parametrize(("name", "rows"), APART.items())
+async def test_topics_and_groups_have_files_of_their_own(file, name, rows):
+    """An older Weir reads such a row as that of a client without a name, and could not read the file that it then writes."""
     await file.save({}, ALICE)
     alone = file.path.read_text()
-    await file.save(ALICE, ALICE | topics)
+    await file.save(ALICE, ALICE | rows)
     assert file.path.read_text() == alone
-    assert file.path.with_name("weir.state.topics.json").exists()
-    assert await file.load() == ALICE | topics
-    await file.save(ALICE | topics, ALICE)
+    assert {path.name for path in file.path.parent.iterdir()} == {file.path.name, name}
+    assert await file.load() == ALICE | rows
+    await file.save(ALICE | rows, ALICE)
     assert await file.load() == ALICE
 
 
-async def test_thresholds_leave_the_common_file_at_a_save(file):
-    topics = {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
-    file.path.write_text("".join(_text(ALICE | topics)))
+@pytest.mark.parametrize(("name", "rows"), APART.items())
+async def test_topics_and_groups_leave_the_common_file(file, name, rows):
+    """Weir before the own file of thresholds, or of groups, has saved all rows in the common one."""
+    file.path.write_text("".join(_text(ALICE | rows)))
     quotas = await file.load()
-    assert quotas == ALICE | topics
+    assert quotas == ALICE | rows
     await file.save(quotas, quotas)
     assert await file.load() == quotas
-    assert "payments" not in file.path.read_text()
+    assert json.loads(file.path.read_text()) == json.loads("".join(_text(ALICE)))
+    assert file.path.with_name(name).exists()
+
+
+async def test_change_by_an_older_weir_keeps_groups(file):
+    """Weir 0.2 reads and replaces the common file only."""
+    groups = APART["weir.state.groups.json"]
+    await file.save({}, ALICE | groups)
+    bob = {ClientQuotaEntity("bob"): {"producer_byte_rate": 5e5}}
+    file.path.write_text("".join(_text(bob)))
+    assert await file.load() == bob | groups
 
 
 async def test_failed_save_keeps_earlier_state(file):
@@ -92,10 +109,10 @@ async def test_failed_save_keeps_earlier_state(file):
     assert await file.load() == ALICE
 
 
-@pytest.mark.parametrize("name", ["weir.state.json", "weir.state.topics.json"])
-async def test_failed_save_changes_neither_of_both_files(file, name):
+@pytest.mark.parametrize("name", ["weir.state.json", *APART])
+async def test_failed_save_changes_none_of_the_files(file, name):
     """Several clients alter quotas and thresholds in one save, and all of them learn that it failed."""
-    before = ALICE | {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
+    before = ALICE | APART["weir.state.topics.json"] | APART["weir.state.groups.json"]
     after = {entity: {key: value * 2 for key, value in limits.items()} for entity, limits in before.items()}
     await file.save({}, before)
     file.path.with_name(f"{name}.new").mkdir()
@@ -108,7 +125,7 @@ async def test_save_that_fails_after_a_rename_may_take_effect(file):
     """The thresholds of topics are replaced already, and the next start reads them."""
     file.path.mkdir()
     with pytest.raises(NotSavedError) as caught:
-        await file.save({}, {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}})
+        await file.save({}, APART["weir.state.topics.json"])
     assert caught.value.outcome == "but it may take effect at the next start"
 
 
