@@ -7,6 +7,7 @@ As in Kafka's protocol, null is the default entity.
 
 import asyncio
 import json
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -26,6 +27,8 @@ from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 VERSION = 1
 
 NOT_CHANGED = "so nothing is changed"
+
+_log = logging.getLogger("weir.quota_api")
 
 
 class NotSavedError(Exception):
@@ -89,7 +92,7 @@ class _Saved(BaseModel):
 class _Row(_Saved):
     """One entity: its names by type (None for the default), and its limits by quota key."""
 
-    entity: Annotated[dict[Literal["user", "client-id", "ip", "topic", "group"], str | None], Field(min_length=1)]
+    entity: dict[Literal["user", "client-id", "ip", "topic", "group"], str | None]
     quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
@@ -178,11 +181,19 @@ class StateFile:
                 remedy = "run the version of Weir that wrote it, or move it away and set the quotas again"
                 raise self._refused(f"{path} has version {version}, this Weir reads version {VERSION}", remedy)
             state = _State.model_validate_json(text)
-            return {entity_of(cast(Parts, row.entity)): row.quotas for row in state.client_quotas}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
             raise self._refused(f"{path} is damaged: {what!s}", remedy) from None
+        for number, row in enumerate(state.client_quotas, 1):
+            if not row.entity:  # Weir 0.2 has read a group's row and saved it again
+                _log.warning(
+                    "row %d of %s names no entity, as Weir 0.2 saves a group's: its quotas %.200s are skipped — set them again",
+                    number,
+                    path,
+                    json.dumps(row.quotas),
+                )
+        return {entity_of(cast(Parts, row.entity)): row.quotas for row in state.client_quotas if row.entity}
 
     def _unsaved(self, error: OSError) -> NotSavedError:
         outcome = "but it may take effect at the next start" if isinstance(error, UnsyncedError) else NOT_CHANGED

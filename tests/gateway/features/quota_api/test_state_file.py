@@ -146,7 +146,6 @@ DAMAGED = {
     "no version": ('{"client_quotas": []}', "is damaged"),
     "a later version": ('{"version": 2, "client_quotas": []}', "has version 2, this Weir reads version 1"),
     "an unknown key": ('{"version": 1, "client_quotas": [], "more": 1}', "is damaged"),
-    "an entity of nobody": ('{"version": 1, "client_quotas": [{"entity": {}, "quotas": {"k": 1}}]}', "is damaged"),
     "an unknown type of entity": (
         '{"version": 1, "client_quotas": [{"entity": {"user": "a", "role": "b"}, "quotas": {"k": 1}}]}',
         "is damaged",
@@ -168,6 +167,18 @@ async def test_damaged_file_is_refused(file, what):
     assert str(file.path) in problem.message
     assert message in problem.message
     assert "move it away" in problem.remedy
+
+
+async def test_row_without_entity_is_skipped_with_a_warning(file, caplog):
+    """Weir 0.2 saves a group's row so, if it stands in the common file."""
+    nameless = '{"entity": {}, "quotas": {"producer_byte_rate": 3e6}}'
+    file.path.write_text(f'{{"version": 1, "client_quotas": [{ROW}, {nameless}]}}')
+    assert await file.load() == {ClientQuotaEntity("a"): {"k": 1.0}}
+    (line,) = caplog.messages
+    assert line == (
+        f"row 2 of {file.path} names no entity, as Weir 0.2 saves a group's:"
+        ' its quotas {"producer_byte_rate": 3000000.0} are skipped — set them again'
+    )
 
 
 async def test_unreadable_file_is_refused(file):
