@@ -28,16 +28,17 @@ async def ask_explanation(admin: str, client: ClientNames) -> Answer:
 
 
 def print_explanation(answer: Answer, console: Console) -> None:
+    # A gateway of version 0.2.0 answers without claims, catch-up, groups, shadow limits and brokers.
     client = answer["client"]
     names = [f"user {client['user']}", f"client-id {client['client_id'] or '(empty)'}"]
     names += [f"ip {client['ip']}"] if client["ip"] else []
-    names += [f"claim {claim}" for claim in client["claims"]] + ["catching up"] * client["catch_up"]
+    names += [f"claim {claim}" for claim in client.get("claims", ())] + ["catching up"] * client.get("catch_up", False)
     console.print(Text(f"Quotas of {printable(', '.join(names))}", style="bold"))
     if not answer["enforce"]:
         console.print(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
     for note in answer.get("notes", ()):
         console.print(Text(printable(note), style="yellow"))
-    group = answer["group"]
+    group = answer.get("group")
     if group is not None:
         text = f"Member of group {group['name']} ({group['set_in']}) by the rule {group['rule']}"
         console.print(Text(printable(text)))
@@ -114,7 +115,7 @@ def _sharers(quota: Answer) -> str:
 def _clients(bucket: Answer) -> str:
     if bucket["ip"]:
         return "this address"
-    if bucket["group"]:
+    if bucket.get("group"):
         return f"all members of group {bucket['group']}"
     if not bucket["client_id"]:
         return f"all clients of user {bucket['user']}"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -414,6 +415,21 @@ def test_table_names_the_group_and_its_members(with_groups: Path, capsys: pytest
     assert "user alice, client-id job-7, claim a=b" in text
     assert "Member of group jobs (weir.yaml:9) by the rule client-id=job-*" in text
     assert "all members of group jobs" in text
+
+
+def test_answer_of_an_older_gateway_has_the_same_text() -> None:
+    answer = explain_client(ClientNames("alice", "etl"), Places(parse_config(CONFIG, source="weir.yaml"), "weir.yaml"), {})
+    older = deepcopy(answer)
+    del older["client"]["claims"], older["client"]["catch_up"], older["group"], older["shadows"]  # as 0.2.0
+    del older["topics"]["at_each_broker"]
+    for quota in older["quotas"]:
+        del quota["at_each_broker"], quota["bucket"]["group"]
+    texts = []
+    for each in (answer, older):
+        console = Console(width=200, file=StringIO(), record=True)
+        print_explanation(each, console)
+        texts.append(console.export_text())
+    assert texts[0] == texts[1]
 
 
 def test_text_shows_kinds_of_later_versions() -> None:
