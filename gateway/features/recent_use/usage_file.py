@@ -9,6 +9,9 @@ The `listener` null is the whole gateway. A `member` is a peer that shares quota
 contain. A `topic` has a line like a listener, but no limit; the topic null stands for all topics together. `elsewhere` is the
 topic's use through peers.
 
+Weir 0.2 refuses a line with a `group` or a `broker`, and fails at totals of a kind that it does not know. So these totals have
+lines of their own, and those of such a kind have `"group": null` at least.
+
 A save makes the lines in batches, because one JSON text of 10 000 buckets would block the event loop.
 """
 
@@ -19,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -38,6 +41,9 @@ MAX_BYTES = 1 << 28
 _MAX_HEADER = 4_096
 
 _TOTALS_PER_LINE = 50
+_KINDS_OF_0_2: Final = frozenset(
+    ("produce", "fetch", "controller_mutation", "request_rate", "connection", "listener", "gateway", "topic", "topics")
+)
 _MAX_INT64 = 2**63 - 1
 _MAX_NUMBER = 1e30
 """No saved number is larger: the longest burst of the largest quota has 8e27 units. The arithmetic of meters stays finite."""
@@ -222,9 +228,15 @@ def topic_line(saved: TopicSpent) -> str:
 
 
 def peer_lines(peer: PeerTotals) -> Iterator[str]:
-    told = [{"kind": kind, **_names(name), "total": total} for (kind, name), total in peer.totals.items()]
-    for start in range(0, max(len(told), 1), _TOTALS_PER_LINE):
-        yield _line({"member": peer.identity, "sequence": peer.sequence, "told": told[start : start + _TOTALS_PER_LINE]})
+    every: list[dict[str, str | int | None]] = [
+        {"kind": kind, **({} if kind in _KINDS_OF_0_2 else {"group": None}), **_names(name), "total": total}
+        for (kind, name), total in peer.totals.items()
+    ]
+    newer = [each for each in every if "group" in each or "broker" in each]
+    older = [each for each in every if "group" not in each and "broker" not in each]
+    for told in [part for part in (older, newer) if part] or [[]]:
+        for start in range(0, max(len(told), 1), _TOTALS_PER_LINE):
+            yield _line({"member": peer.identity, "sequence": peer.sequence, "told": told[start : start + _TOTALS_PER_LINE]})
 
 
 def _names(name: Tags | str) -> dict[str, str | int]:

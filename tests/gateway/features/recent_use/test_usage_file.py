@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.features.recent_use import usage_file
 from gateway.features.recent_use.usage_file import (
     BadUsageFileError,
@@ -17,8 +18,10 @@ from gateway.features.recent_use.usage_file import (
     topic_line,
     write_usage,
 )
+from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
+from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicSpent
 
@@ -190,6 +193,30 @@ def test_member_with_many_entities_takes_several_lines(path):
     peer = PeerTotals("00f1", 7, {("topic", str(number)): number for number in range(120)})
     write(path, Usage(AT, peers=(peer,)))
     assert [len(each.totals) for each in read_usage(path).peers] == [50, 50, 20]
+
+
+NEWER = {
+    ("produce", Tags(None, None, group="jobs")): 1,
+    ("produce", Tags("alice", None, broker=3)): 2,
+    ("request_rate.Metadata", Tags("alice", None)): 3,
+    ("broker_topic", "3/payments"): 4,
+}
+"""Totals that Weir 0.2 can't use: it refuses a line with an unknown field, and fails at an unknown kind."""
+
+
+def test_totals_that_an_older_weir_refuses_have_own_lines(path):
+    older = {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}
+    first, last = older.items()
+    write(path, Usage(AT, peers=(PeerTotals("00f1", 7, dict([first, *NEWER.items(), last])),)))
+    assert [dict(each.totals) for each in read_usage(path).peers] == [older, NEWER]
+    _, plain, marked = (json.loads(line) for line in path.read_text().splitlines())
+    assert all(each.keys().isdisjoint(("group", "broker")) for each in plain["told"])
+    assert all("group" in each or "broker" in each for each in marked["told"])
+
+
+def test_kinds_of_weir_0_2_are_still_kinds():
+    shared = {*KINDS, *ConnectionQuotas.kinds, *TopicQuotas.kinds}
+    assert shared >= usage_file._KINDS_OF_0_2
 
 
 def test_lines_over_the_limit_are_cut(monkeypatch):
