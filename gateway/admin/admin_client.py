@@ -1,6 +1,7 @@
 """Asks the admin server of a running gateway, and explains a failure to the operator."""
 
 import os
+import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from gateway.version import weir_version
+
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15)
 """Seconds for an answer. The supervisor waits for a silent worker before it answers (`ASK_SECONDS`), but not as long."""
 _REFUSALS: Final = frozenset(
@@ -16,6 +19,7 @@ _REFUSALS: Final = frozenset(
 )
 """Answers with a remedy in their text."""
 _REMEDY: Final = "start the gateway, or name its admin.host and admin.port with --admin"
+_BUILD: Final = re.compile(r'^weir_build_info\{version="([^"]+)"\}', re.MULTILINE)
 _UNKNOWN: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 Answer = Mapping[str, Any]
@@ -40,6 +44,11 @@ async def ask(
         async with session.request(method, url, json=body, params=query, timeout=_TIMEOUT) as response:
             if response.status in _REFUSALS:
                 raise AdminUnreachableError(f"{url} refuses the request: {(await response.text()).strip()}")
+            if response.status == HTTPStatus.NOT_FOUND and (version := await _version(session, admin)):
+                raise AdminUnreachableError(
+                    f"{url} is no page of this gateway. It has version {version}, which may be older than this command"
+                    f" ({weir_version()}) — upgrade the gateway, or use the commands of its version"
+                )
             response.raise_for_status()
             answer = await response.json()
             if not isinstance(answer, dict) or not isinstance(answer.get(holds), list):
@@ -52,6 +61,16 @@ async def ask(
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reason, remedy = _unreachable(error)
         raise AdminUnreachableError(f"{url} can't be reached: {reason} — {remedy}") from None
+
+
+async def _version(session: aiohttp.ClientSession, admin: str) -> str | None:
+    """The version of the gateway, None if its metrics do not say it."""
+    try:
+        async with session.get(f"{admin.rstrip('/')}/metrics", timeout=_TIMEOUT) as response:
+            found = _BUILD.search(await response.text())
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):  # another server
+        return None
+    return None if found is None else found[1]
 
 
 def _unreachable(error: Exception) -> tuple[str, str]:

@@ -3,16 +3,18 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import aiohttp
 import pytest
 from aiohttp import web
 from rich.console import Console
 from rich.text import Text
 
-from gateway.admin.admin_client import AdminUnreachableError, Answer
+from gateway.admin.admin_client import AdminUnreachableError, Answer, ask
 from gateway.admin.group_table import show_groups
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
@@ -25,6 +27,7 @@ from gateway.quotas.kinds import BYTES, KINDS
 from gateway.quotas.snapshot import wait_text
 from gateway.steps import at_once
 from gateway.terminal_text import printable
+from gateway.version import weir_version
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.rows import used
 
@@ -193,6 +196,14 @@ async def test_unreachable_admin_port_is_explained() -> None:
 )
 async def test_foreign_server_is_explained(answer: web.Response) -> None:
     await refused(answer, "answers, but not as Weir does")
+
+
+async def test_page_that_the_gateway_lacks_is_explained(server: AdminServer) -> None:
+    url = f"http://127.0.0.1:{server.port}"
+    message = rf"/api/of/later is no page of this gateway\. It has version {re.escape(weir_version())}, which may be older"
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(AdminUnreachableError, match=message):
+            await ask(session, url, "/api/of/later")
 
 
 @pytest.mark.parametrize(
