@@ -15,6 +15,7 @@ from pathlib import Path
 from gateway.config.effective import ConfigHistory
 from gateway.config.load import kept_config, parse_kept_config, read_config_text
 from gateway.config.model import WeirConfig
+from gateway.config.problems import ConfigError, Problem
 from gateway.features.ledger.config import LedgerConfig
 from gateway.files.whole_file import replace_file
 
@@ -50,7 +51,14 @@ class Worker:
     def kept(self, path: Path) -> tuple[WeirConfig, ConfigHistory]:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""
         history, _, config = read_config_text(self.config_file).partition("\n")
-        return parse_kept_config(config, source=str(path), directory=path.parent), ConfigHistory(**json.loads(history))
+        try:
+            return parse_kept_config(config, source=str(path), directory=path.parent), ConfigHistory(**json.loads(history))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            message, remedy = (
+                "a supervisor of another version has saved it",
+                "restart Weir: its files were replaced while it ran",
+            )
+            raise ConfigError(str(self.config_file), [Problem("config in effect", message, remedy)]) from None
 
     @property
     def supervised(self) -> bool:

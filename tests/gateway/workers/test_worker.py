@@ -54,6 +54,20 @@ def test_worker_starts_with_config_in_effect(tmp_path: Path) -> None:
     assert Worker(1, tmp_path, NO_CLAIMS).kept(tmp_path / "weir.yaml") == (config, HISTORY)
 
 
+@pytest.mark.parametrize("older", ["config only", "no lines of groups"])
+def test_supervisor_of_another_version_is_named(older: str, tmp_path: Path) -> None:
+    """An upgrade may replace the files of a running Weir, and then a worker dies."""
+    worker = Worker(0, tmp_path, NO_CLAIMS)
+    worker.keep(parse_config(CONFIG, source="weir.yaml"), HISTORY)
+    history, config = worker.config_file.read_text().split("\n")
+    others = {"config only": config, "no lines of groups": f"{history}\n{config.replace('groups', 'others')}"}
+    worker.config_file.write_text(others[older])
+    with pytest.raises(ConfigError) as caught:
+        worker.kept(tmp_path / "weir.yaml")
+    line = "config in effect: a supervisor of another version has saved it — restart Weir: its files were replaced while it ran"
+    assert [str(problem) for problem in caught.value.problems] == [line]
+
+
 def test_end_of_the_supervisor_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, supervisors = os.pipe()
     with os.fdopen(ours) as stdin:
