@@ -18,16 +18,17 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def replace_file(path: Path, lines: Iterable[str], *, durable: bool, mode: int = 0o666) -> None:
+def replace_file(path: Path, lines: Iterable[str], *, durable: bool) -> None:
     """Write a file beside `path` and rename it. Raises OSError; the earlier content stays then, except for UnsyncedError.
 
     A symbolic link stays: its target is replaced. After a kill, the file is either the old or the new one. `durable`: after
-    the return, the new file survives a loss of power. `mode` has the permissions, before the umask. The error names a file.
+    the return, the new file survives a loss of power. The file names users, so only its owner and group may read it. The
+    error names a file.
     """
-    replace_files({path: lines}, durable=durable, mode=mode)
+    replace_files({path: lines}, durable=durable)
 
 
-def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool, mode: int = 0o666) -> None:
+def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool) -> None:
     """As `replace_file`, for several files. If one of them can't be written, all keep their earlier content.
 
     After a kill between two renames, some files are new and the others old.
@@ -40,7 +41,7 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool, mode
             new = real.with_name(f"{real.name}.new")
             targets[new] = real
             new.unlink(missing_ok=True)  # after a kill it may be there, and may belong to another user
-            _fill(_open_new(new, mode), new, lines, durable=durable)
+            _fill(_open_new(new, 0o640), new, lines, durable=durable)
         for new, real in targets.items():
             new.replace(real)
             replaced += 1
@@ -59,7 +60,7 @@ def replace_files(contents: Mapping[Path, Iterable[str]], *, durable: bool, mode
 def create_file(path: Path, lines: Iterable[str], *, mode: int, durable: bool) -> None:
     """Write a file that does not exist yet. Raises FileExistsError, or another OSError; then no part of the file stays.
 
-    `mode` and `durable` are as for `replace_file`.
+    `mode` has the permissions, before the umask. `durable` is as for `replace_file`.
     """
     descriptor = _open_new(path, mode)
     try:

@@ -80,7 +80,7 @@ def save_unsent(folder: Path, topic: str, backlog: Backlog) -> Path:
     path = folder / (UNSENT.replace("*", backlog.source) + _SUFFIX)
     head = _Head(topic, backlog.gateway, backlog.source, backlog.number, len(backlog.lines))
     lines = chain([json.dumps(asdict(head)).encode()], backlog.lines)
-    replace_file(path, (f"{line.decode()}\n" for line in lines), durable=True, mode=0o640)
+    replace_file(path, (f"{line.decode()}\n" for line in lines), durable=True)
     return path
 
 

@@ -2,11 +2,27 @@
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_others_may_not_read(tmp_path: Path) -> None:
+    """The state names users and clients."""
+    (tmp_path / "a").touch(0o666)
+    replace_file(tmp_path / "a", ["one"], durable=False)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.usefixtures("small_files")
