@@ -66,8 +66,7 @@ def _rules(text: str) -> str:
     try:
         PrincipalMapping(text)
     except BadRuleError as error:
-        remedy = "write rules in the syntax of Kafka's ssl.principal.mapping.rules, such as RULE:^CN=(.*?),.*$/$1/L,DEFAULT"
-        raise invalid(f"can't be used: {error}", remedy) from None
+        raise invalid(f"can't be used: {error}", error.remedy) from None
     return text
 
 

@@ -77,6 +77,16 @@ RULES = [
     (r"RULE:^CN=(\w+).*$/$1/,DEFAULT", "CN=ä"),
     ("RULE:^CN=x$/y/", "CN=a"),
     (" RULE:^CN=(.*)$/$1/L , DEFAULT", "CN=ÄB C"),
+    *(
+        (rule, f"CN=a{end}{more}")
+        for rule in ("RULE:^CN=.*$/x/", "RULE:^CN=.*?,?$/x/", r"RULE:^CN=[^,]+?$/x/")
+        for end in ("\x85", "\u2028", "\u2029", "\f")
+        for more in ("", ",O=b", "\u2028")
+    ),
+    ("RULE:[^,]*?/x$0/", "CN=a"),
+    ("RULE:^CN=([^],]+)$/$1/", "CN=a"),
+    (r"RULE:^CN=([\w.-]+),[^\]\[]*$/$1/", "CN=a-.b,O=c"),
+    (r"RULE:(?i)^cn=(\x61)(b)\2$/$1/", "CN=AbB"),
 ]
 
 

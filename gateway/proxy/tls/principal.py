@@ -7,14 +7,34 @@ from dataclasses import dataclass
 _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<name>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,\s*|$)"
 )
-_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
+_PART = re.compile(
+    r"(?P<escape>\\(?:\d+|.))|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<flags>\(\?[A-Za-z-]+[:)])|(?P<group>\(\?<(?=[A-Za-z]))|[.$]",
+    re.DOTALL,
+)
+"""The parts of a pattern in Java's syntax that need a look; `group` begins a named group."""
+_ESCAPE = re.compile(r"\\(?:\d+|.)", re.DOTALL)
+_SAME_ESCAPE = re.compile(r"\\(?:[1-9dDsSwWAtnrfaxu]|[^A-Za-z0-9])")
 _REFERENCE = re.compile(r"\\(?P<literal>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}", re.ASCII | re.DOTALL)
+
+_JAVAS = {
+    ".": r"[^\n\r\x85\u2028\u2029]",
+    "$": r"(?:\Z|(?=(?:\r\n|[\r\x85\u2028\u2029])\Z)|(?<!\r)(?=\n\Z))",
+}
+"""Java's meaning in Python's syntax. Java has more ends of lines, and "$" also stands before the last one of them."""
 
 _CASES: dict[str, Callable[[str], str]] = {"": str, "L": str.lower, "U": str.upper}
 
 
 class BadRuleError(ValueError):
     """An invalid mapping rule. The message has the rule and the reason."""
+
+    def __init__(
+        self,
+        message: str,
+        remedy: str = "write rules as in Kafka's ssl.principal.mapping.rules, such as RULE:^CN=(.*?),.*$/$1/L,DEFAULT",
+    ) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +52,12 @@ class Rule:
         if self.pattern.fullmatch(subject) is None:
             return None
         # Like Kafka: the pattern must match the whole subject, and then every match is replaced.
-        return _CASES[self.case](self.pattern.sub(self._expanded, subject))
+        parts, end, at = [], 0, 0
+        while at <= len(subject) and (found := self.pattern.search(subject, at)) is not None:
+            parts += [subject[end : found.start()], self._expanded(found)]
+            end = found.end()
+            at = end + (found.start() == end)  # Python's `sub` would look for text where Java found an empty match
+        return _CASES[self.case]("".join(parts) + subject[end:])
 
     def _expanded(self, match: re.Match[str]) -> str:
         """The replacement in the syntax of Java's Matcher: $1, ${name}, and \\ before a literal character."""
@@ -84,15 +109,33 @@ def _parse(text: str) -> list[Rule]:
 
 def _compiled(pattern: str, replacement: str) -> re.Pattern[str]:
     """Compiles Java's regular expression in Python. Refuses syntax with another meaning in Python."""
-    if "&&" in pattern:
-        raise BadRuleError(f"{pattern!r} has '&&', the intersection of Java's character classes, which Weir does not support")
     try:
-        compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern), re.ASCII)
+        compiled = re.compile(_PART.sub(_translated, pattern), re.ASCII)
     except re.error as error:
-        raise BadRuleError(f"{pattern!r} is not a regular expression that Weir supports: {error}") from None
+        raise BadRuleError(f"{pattern!r} is not a regular expression that Weir supports: {error.msg}") from None
     for found in _REFERENCE.finditer(replacement):
         if found["name"] is not None and found["name"] not in compiled.groupindex:
             raise BadRuleError(f"{replacement!r} refers to the group {found['name']!r}, which {pattern!r} does not have")
         if found["number"] is not None and not compiled.groups and int(found["number"][0]) != 0:
             raise BadRuleError(f"{replacement!r} refers to the group {found['number']}, and {pattern!r} has no groups")
     return compiled
+
+
+def _translated(part: re.Match[str]) -> str:
+    """The part with Java's meaning in Python's syntax. Raises `BadRuleError` if there is none."""
+    text, kind = part[0], part.lastgroup
+    if kind == "group":
+        return "(?P<"
+    if kind == "flags" and text.strip("(?:)") != "i":
+        raise _other_meaning(part, text, "use the flag i alone, such as (?i)")
+    if kind in {"escape", "set"}:
+        for escape in _ESCAPE.findall(text):
+            if _SAME_ESCAPE.fullmatch(escape) is None:
+                raise _other_meaning(part, escape, r"use \d, \w or \s, characters in brackets such as [^,], or $ for the end")
+    if kind == "set" and ("&&" in text or "[" in _ESCAPE.sub("", text[1:])):
+        raise _other_meaning(part, text, r"write one pair of brackets without &&, such as [a-zA-Z], and \[ for a bracket in it")
+    return _JAVAS.get(text, text)
+
+
+def _other_meaning(part: re.Match[str], text: str, remedy: str) -> BadRuleError:
+    return BadRuleError(f"{part.string!r} has {text!r}, which Weir can't read as Java does", remedy)

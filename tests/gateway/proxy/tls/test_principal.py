@@ -36,6 +36,17 @@ ADMIN = "CN=adminUser,OU=Admin,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"
         ("RULE:^CN=(?<who>.*?),O=(.*)$/${who}-x/", "CN=a,O=b", "a-x"),
         (r"RULE:^CN=(.*?),O=(.*)$/\$1/", "CN=a,O=b", "$1"),
         ("RULE:^.*$/fixed/", "CN=a", "fixed"),
+        # Java's "." ends at all ends of lines, and "$" stands before the last one.
+        (r"RULE:^CN=([\w ]+).*$/$1/", "CN=admin,OU=\u2028", None),
+        ("RULE:^CN=.*$/x/", "CN=a\rb", None),
+        ("RULE:^CN=.*$/x/", "CN=a\x85b", None),
+        ("RULE:^CN=[^,]+?$/x/", "CN=a\u2028", "x\u2028"),
+        ("RULE:^CN=[^,]+?$/x/", "CN=a\r\n", "x\r\n"),
+        # After an empty match, Java looks on behind the next character.
+        ("RULE:.*?/-/", "a=b", "-a-=-b-"),
+        ("RULE:^CN=([.$]+)$/$1/", "CN=.$", ".$"),
+        (r"RULE:^CN=(\w+)\.(\w+)\$?$/$2/", "CN=a.b", "b"),
+        (r"RULE:(?i)^cn=([^\]\[]+),(?:OU|o)=\x41(\w)\2$/$1/", "CN=a-b,O=ABB", "a-b"),
     ],
 )
 def test_rules_map_subjects_to_users(rules: str, subject: str, user: str | None) -> None:
@@ -53,8 +64,6 @@ def test_rules_map_subjects_to_users(rules: str, subject: str, user: str | None)
         ("RULE:^CN=(.*)$/$1/LU", "is not a rule"),
         ("DEFAULT,RULE:x", "'RULE:x' is not a rule"),
         ("RULE:^CN=(.*$/$1/", "is not a regular expression"),
-        (r"RULE:^CN=(\p{Alpha}+)$/$1/", "is not a regular expression"),
-        ("RULE:^CN=([a-z&&[^b]]+)$/$1/", "intersection"),
         ("RULE:^CN=.*$/$1/", "has no groups"),
         ("RULE:^CN=(.*)$/${who}/", "'who'"),
     ],
@@ -62,3 +71,26 @@ def test_rules_map_subjects_to_users(rules: str, subject: str, user: str | None)
 def test_unusable_rules_are_refused(rules: str, why: str) -> None:
     with pytest.raises(BadRuleError, match=why.replace("(", r"\(")):
         PrincipalMapping(rules)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "part", "remedy"),
+    [
+        (r"^CN=(\p{Alpha}+)$", r"\p", "[^,]"),
+        (r"^CN=(.+?)\b.*$", r"\b", "[^,]"),
+        (r"^CN=(.*)\Z", r"\Z", "$ for the end"),
+        (r"^CN=\0101$", r"\0101", "[^,]"),
+        (r"^CN=(a)\11$", r"\11", "[^,]"),
+        (r"^CN=([\v,]+)$", r"\v", "[^,]"),
+        ("^CN=([a-z[A-Z]]+)$", "[a-z[A-Z]", "such as [a-zA-Z]"),
+        ("^CN=([a-z&&b-y]+)$", "[a-z&&b-y]", "without &&"),
+        ("^CN=([^],[-]+)$", "[^],[-]", r"\[ for a bracket"),
+        ("(?s)^CN=(.*)$", "(?s)", "(?i)"),
+        ("^CN=(?im:.*)$", "(?im:", "(?i)"),
+    ],
+)
+def test_parts_with_another_meaning_are_refused(pattern: str, part: str, remedy: str) -> None:
+    with pytest.raises(BadRuleError) as refused:
+        PrincipalMapping(f"RULE:{pattern}/x/")
+    assert str(refused.value) == f"{pattern!r} has {part!r}, which Weir can't read as Java does"
+    assert remedy in refused.value.remedy
