@@ -3,6 +3,14 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+
+MAX_ATTRIBUTES = 20
+MAX_CHARACTERS = 1024
+"""The largest subject that rules are tried on. Backtracking takes time by powers of both, and all clients wait (008)."""
+
+_REMEMBERED = 1000
+"""Subjects whose user is remembered, so that one certificate can't cost the time of the rules again and again."""
 
 _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<name>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,\s*|$)"
@@ -35,6 +43,10 @@ class BadRuleError(ValueError):
     ) -> None:
         super().__init__(message)
         self.remedy = remedy
+
+
+class HugeSubjectError(ValueError):
+    """A subject that is too large for rules. The message has the maxima and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +97,26 @@ class PrincipalMapping:
     def __init__(self, rules: str = "DEFAULT") -> None:
         """Parses the value of `ssl.principal.mapping.rules`. Raises `BadRuleError`."""
         self.text = rules
-        self.rules = tuple(_parse(rules))
+        self._rules = tuple(_parse(rules))
+        self._remembered = lru_cache(_REMEMBERED)(self._found)
 
     def user(self, subject: str) -> str | None:
-        """The user for a certificate's subject. None if no rule matches, in which case Kafka refuses the client."""
-        return next((user for rule in self.rules if (user := rule.apply(subject)) is not None), None)
+        """The user for a certificate's subject. None if no rule matches, in which case Kafka refuses the client.
+
+        Raises `HugeSubjectError`.
+        """
+        if self._rules[0].pattern is None:
+            return subject
+        attributes = subject.count("=") - subject.count("\\=")  # Java escapes the "=" of values
+        if attributes > MAX_ATTRIBUTES or len(subject) > MAX_CHARACTERS:
+            raise HugeSubjectError(
+                f"the certificate's {subject[:100]!r}... has {attributes} attributes and {len(subject)} characters, and"
+                f" tls.principal_mapping_rules are for {MAX_ATTRIBUTES} and {MAX_CHARACTERS} — give the client a shorter one"
+            )
+        return self._remembered(subject)
+
+    def _found(self, subject: str) -> str | None:
+        return next((user for rule in self._rules if (user := rule.apply(subject)) is not None), None)
 
 
 def _parse(text: str) -> list[Rule]:

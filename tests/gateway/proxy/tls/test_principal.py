@@ -1,8 +1,10 @@
 """ssl.principal.mapping.rules: Kafka's documented examples, the corners of its parser, and what is refused."""
 
+from time import thread_time
+
 import pytest
 
-from gateway.proxy.tls.principal import BadRuleError, PrincipalMapping
+from gateway.proxy.tls.principal import MAX_ATTRIBUTES, MAX_CHARACTERS, BadRuleError, HugeSubjectError, PrincipalMapping
 
 # https://kafka.apache.org/documentation/#security_authz_ssl, and KIP-371.
 DOCUMENTED = (
@@ -51,6 +53,40 @@ ADMIN = "CN=adminUser,OU=Admin,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"
 )
 def test_rules_map_subjects_to_users(rules: str, subject: str, user: str | None) -> None:
     assert PrincipalMapping(rules).user(subject) == user
+
+
+def slow(number: int) -> str:
+    """A subject of about `number` attributes. DOCUMENTED takes time by a power of it."""
+    each = number // 4
+    return "CN=x" + ",OU=a" * each + ",O=a" * each + ",L=a" * each + ",ST=a" * each
+
+
+def test_subject_with_many_attributes_is_refused() -> None:
+    with pytest.raises(HugeSubjectError, match=f"has 145 attributes .* for {MAX_ATTRIBUTES} and .* — give the client"):
+        PrincipalMapping(DOCUMENTED).user(slow(144))
+
+
+def test_long_subject_is_refused() -> None:
+    with pytest.raises(HugeSubjectError, match=f"and 1025 characters, .* and {MAX_CHARACTERS} — give the client"):
+        PrincipalMapping(DOCUMENTED).user("CN=" + "a" * (MAX_CHARACTERS - 2))
+
+
+@pytest.mark.parametrize("subject", ["CN=a" + ",DC=b" * (MAX_ATTRIBUTES - 1), "CN=" + r"\=" * 510])
+def test_largest_subjects_have_users(subject: str) -> None:
+    assert PrincipalMapping("RULE:^CN=(.*)$/$1/").user(subject) == subject.removeprefix("CN=")
+
+
+def test_huge_subject_without_rules_is_the_user() -> None:
+    assert PrincipalMapping().user(slow(144)) == slow(144)
+
+
+def test_one_subject_costs_the_time_of_rules_once() -> None:
+    mapping, subject = PrincipalMapping(DOCUMENTED), slow(MAX_ATTRIBUTES - 1) + "a" * 900
+    began = thread_time()
+    user = mapping.user(subject)
+    first = thread_time() - began
+    assert mapping.user(subject) == user
+    assert thread_time() - began - first < first / 5
 
 
 @pytest.mark.parametrize(
