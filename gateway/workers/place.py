@@ -208,8 +208,8 @@ class WorkerPlace:
     def _socket_path(self) -> str:
         """A path that leads to the socket. Raises OSError if the process has not made the socket yet.
 
-        Cleaners of temporary files delete sockets. Through its descriptor, the socket stays reachable.
+        Cleaners of temporary files delete sockets. Through its descriptor, the socket stays reachable, and no other one is.
         """
         if self._kept_socket is None:
             self._kept_socket = os.open(self._socket, os.O_PATH)
-        return str(self._socket) if self._socket.exists() else f"/proc/self/fd/{self._kept_socket}"
+        return f"/proc/self/fd/{self._kept_socket}"

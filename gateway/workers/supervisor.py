@@ -43,9 +43,6 @@ GRACE_SECONDS = 10.0
 CUT_SECONDS = 5.0
 """A worker's time after a second signal: it closes its connections at once, but still writes its ledger and state."""
 
-MAX_SOCKET_BYTES = 107
-"""The longest path of a Unix socket (unix(7): 108 bytes with the final zero)."""
-
 _log = logging.getLogger("weir.workers")
 
 
@@ -60,13 +57,6 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
             directory = stack.enter_context(PrivateDirectory())
         except OSError as error:
             _log.error("no directory for the workers: %s — free space there, or name another folder in TMPDIR", error)
-            return CANNOT_KEEP
-        longest = os.fsencode(Worker(config.workers - 1, directory.path, directory.claims).admin_socket)
-        if len(longest) > MAX_SOCKET_BYTES:
-            _log.error(
-                "%s is too long for a worker's socket: %d bytes, the system allows %d — name a shorter folder in TMPDIR",
-                os.fsdecode(longest), len(longest), MAX_SOCKET_BYTES,
-            )  # fmt: skip
             return CANNOT_KEEP
         return await Supervisor(path, config, directory, options).run()
 
@@ -90,7 +80,7 @@ class Supervisor:
                 worker.admin_socket,
                 lambda: next(processes),
                 self._prepare,
-                (worker.claims,),
+                (directory.claims, directory.descriptor),
             )
             for worker in workers
         ]
@@ -122,7 +112,7 @@ class Supervisor:
             self._prepare()
         except OSError as error:
             _log.error(
-                "%s can't be written: %s — free space there, or name another folder in TMPDIR", self._directory.path, error
+                "%s can't be written: %s — free space there, or name another folder in TMPDIR", self._directory.name, error
             )
             return CANNOT_KEEP
         try:
@@ -193,14 +183,19 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """Make what is missing of the directory, before a worker starts. Raises OSError. Running workers need none of it."""
-        if not self._directory.intact:
-            self._directory.make_again()
-            _log.warning(
-                "%s was removed and is made again, because workers start there — keep it, or name another folder in TMPDIR",
-                self._directory.path,
-            )
+        self._make_directory()
         if not self._common.config_file.exists():
             self._common.keep(self._config, self._effective.history)
+
+    def _make_directory(self) -> None:
+        """Make the directory again if somebody has removed it. Raises OSError."""
+        if not self._directory.intact:
+            removed = self._directory.name
+            self._directory.make_again()
+            _log.warning(
+                "%s was removed, so workers start with %s — keep it, or name another folder in TMPDIR",
+                removed, self._directory.name,
+            )  # fmt: skip
 
     async def _drain(self, running: asyncio.Task[None]) -> None:
         seconds = self._config.connections.drain_delay_seconds + self._config.connections.drain_seconds
@@ -241,12 +236,13 @@ class Supervisor:
 
     def _keep_new(self) -> None:
         try:
+            self._make_directory()
             self._common.keep(self._config, self._effective.history)
         except OSError as error:
             self._unkept = True
             _log.error(
                 "the config in effect can't be saved, so a replaced worker begins with the config before: %s: %s"
-                " — free space there, then send SIGHUP", self._common.config_file, error.strerror,
+                " — free space there, then send SIGHUP", self._directory.name, error.strerror,
             )  # fmt: skip
         else:
             self._unkept = False
@@ -262,12 +258,14 @@ def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:
 class PrivateDirectory:
     """A directory that only this user may enter. A context manager, which removes it in the end. Raises OSError.
 
-    `claims` is the descriptor of the file in which workers claim brokers' ports. It has no name, so that nobody can remove it.
+    `path` leads to it by `descriptor`, here and in processes that inherit that. Another user may take the `name` of a removed
+    directory. `claims` is the descriptor of the file in which workers claim brokers' ports. It has no name, so that nobody can
+    remove it.
     """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="weir-workers-"))
-        self._descriptor = self._lock()
+        self.name, self.descriptor = _new_directory()
+        self.path = Path(f"/proc/self/fd/{self.descriptor}")
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open until `__exit__`)
         self.claims = self._file.fileno()
 
@@ -275,28 +273,28 @@ class PrivateDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        if self.intact:
+            shutil.rmtree(self.name, ignore_errors=True)
+        os.close(self.descriptor)
         self._file.close()
-        shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def intact(self) -> bool:
         """False after somebody has removed the directory, even if another one has the name now."""
         try:
-            return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
+            return os.path.samestat(self.name.lstat(), os.fstat(self.descriptor))
         except OSError:
             return False
 
     def make_again(self) -> None:
-        """Raises OSError, also if the name is in use: another user may have made that."""
-        try:
-            self.path.mkdir(mode=0o700)
-        except FileExistsError as error:
-            raise FileExistsError(error.errno, "another program has made this folder; remove it", str(self.path)) from None
-        os.close(self._descriptor)
-        self._descriptor = self._lock()
+        """Make one with another name. The path and the number of the descriptor stay. Raises OSError."""
+        self.name, made = _new_directory()
+        os.dup2(made, self.descriptor, inheritable=False)
+        os.close(made)
 
-    def _lock(self) -> int:
-        descriptor = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles keeps locked directories, however old they are
-        return descriptor
+
+def _new_directory() -> tuple[Path, int]:
+    name = Path(tempfile.mkdtemp(prefix="weir-workers-"))
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles keeps locked directories, however old they are
+    return name, descriptor

@@ -17,7 +17,7 @@ from gateway.config.load import kept_config, parse_kept_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.ledger.config import LedgerConfig
-from gateway.files.whole_file import replace_file
+from gateway.files.whole_file import create_file, real_path
 
 CUT = signal.SIGUSR1
 """Ends a worker at once. SIGTERM always drains, because both service managers and the supervisor send it to workers."""
@@ -45,8 +45,14 @@ class Worker:
         return self.directory / "config.json"
 
     def keep(self, config: WeirConfig, history: ConfigHistory) -> None:
-        """Save the config for workers that start later. Raises OSError; the earlier config is kept then."""
-        replace_file(self.config_file, [json.dumps(asdict(history)), "\n", kept_config(config)], durable=False)
+        """Save the config for workers that start later. Raises OSError; the earlier config is kept then.
+
+        The file has the secrets of the config. Links are replaced, not followed.
+        """
+        new = self.config_file.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        create_file(new, [json.dumps(asdict(history)), "\n", kept_config(config)], mode=0o600, durable=False)
+        new.replace(self.config_file)
 
     def kept(self, path: Path) -> tuple[WeirConfig, ConfigHistory]:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""
@@ -77,7 +83,8 @@ class Worker:
 
         def gone() -> None:
             loop.remove_reader(sys.stdin.fileno())
-            atexit.register(shutil.rmtree, self.directory, ignore_errors=True)  # no other process is left to do it
+            # No other process is left to do it. The directory's path may be that of a descriptor.
+            atexit.register(lambda: shutil.rmtree(real_path(self.directory), ignore_errors=True))
             stop()
 
         loop.add_reader(sys.stdin.fileno(), gone)

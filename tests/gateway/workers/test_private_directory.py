@@ -1,7 +1,8 @@
-"""The directory of the workers: it is private, and made again if somebody removes it."""
+"""The directory of the workers: it is private, and another is made if somebody removes it."""
 
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -9,30 +10,38 @@ import pytest
 
 from gateway.config.load import load_config
 from gateway.workers.supervisor import PrivateDirectory, Supervisor
-from tests.gateway.workers.test_supervisor import gateway, pids, private_directory, workers
+from tests.gateway.workers.test_supervisor import gateway, pids, private_directory, reload, workers
 from tests.hostile.stub_broker import StubBroker
 from tests.weir_process import Weir, wait_until
 
 
 def test_only_this_user_may_enter() -> None:
     with PrivateDirectory() as directory:
-        assert directory.path.stat().st_mode & 0o777 == 0o700
+        assert directory.name.stat().st_mode & 0o777 == 0o700
         assert directory.intact
-        shutil.rmtree(directory.path)
+        shutil.rmtree(directory.name)
         assert not directory.intact
         directory.make_again()
-        assert directory.path.stat().st_mode & 0o777 == 0o700
+        assert directory.name.stat().st_mode & 0o777 == 0o700
         assert directory.intact
-    assert not directory.path.exists()
+    assert not directory.name.exists()
 
 
-def test_directory_of_another_party_is_not_taken_over() -> None:
+def test_directory_of_another_party_is_not_used(tmp_path: Path) -> None:
     with PrivateDirectory() as directory:
-        shutil.rmtree(directory.path)
-        directory.path.mkdir()
+        removed = directory.name
+        shutil.rmtree(removed)
+        removed.mkdir()
+        (removed / "theirs").touch()
         assert not directory.intact
-        with pytest.raises(FileExistsError, match="remove it"):
-            directory.make_again()
+        with pytest.raises(FileNotFoundError):
+            (directory.path / "ours").touch()
+        path = directory.path
+        directory.make_again()
+        (path / "ours").touch()
+        assert (directory.name / "ours").exists()
+    assert [file.name for file in removed.iterdir()] == ["theirs"]
+    shutil.rmtree(removed)
 
 
 @pytest.mark.process
@@ -41,12 +50,34 @@ def test_workers_stay_when_their_directory_is_removed(tmp_path: Path) -> None:
         first, other = pids(weir)
         directory = private_directory(first)
         shutil.rmtree(directory)
-        wait_until(lambda: f"{directory} was removed and is made again" in weir.log(), "the removal is logged")
+        wait_until(lambda: f"{directory} was removed, so workers start with" in weir.log(), "the removal is logged")
         assert pids(weir) == [first, other]
         os.kill(first, 9)
         wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
         assert pids(weir)[1] == other
         assert [worker["restarts"] for worker in workers(weir)] == [1, 0]
+
+
+@pytest.mark.process
+def test_secrets_and_questions_go_to_no_other_directory(tmp_path: Path) -> None:
+    """Another user may take the name of a removed directory, with a link and sockets in it."""
+    with gateway(tmp_path) as weir:
+        first, other = pids(weir)
+        directory = private_directory(first)
+        shutil.rmtree(directory)
+        directory.mkdir()
+        (tmp_path / "ours").write_text("stays")
+        (directory / "config.json").symlink_to(tmp_path / "ours")
+        with socket.socket(socket.AF_UNIX) as theirs:
+            theirs.bind(str(directory / "worker-1"))
+            reload(weir, {**weir.config, "quotas": {"entities": []}})
+            os.kill(first, 9)
+            wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+            assert pids(weir)[1] == other
+        assert (tmp_path / "ours").read_text() == "stays"
+        assert sorted(file.name for file in directory.iterdir()) == ["config.json", "worker-1"]
+        assert private_directory(workers(weir)[0]["pid"]) != directory
+    shutil.rmtree(directory)
 
 
 @pytest.mark.process
@@ -95,4 +126,4 @@ async def test_directory_that_cannot_be_made_is_named(
     with PrivateDirectory() as directory:
         shutil.rmtree(tmp_path / "temporary")
         assert await Supervisor(weir.config_file, load_config(weir.config_file), directory, ()).run() == 1
-        assert f"{directory.path} can't be written" in caplog.text
+        assert f"{directory.name} can't be written" in caplog.text

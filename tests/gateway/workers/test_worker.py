@@ -68,6 +68,16 @@ def test_supervisor_of_another_version_is_named(older: str, tmp_path: Path) -> N
     assert [str(problem) for problem in caught.value.problems] == [line]
 
 
+def test_kept_config_is_private(tmp_path: Path) -> None:
+    """It has secrets. A link would lead the write elsewhere."""
+    (tmp_path / "other").write_text("stays")
+    for name in ("config.json", "config.new"):
+        (tmp_path / name).symlink_to("other")
+    Worker(0, tmp_path, NO_CLAIMS).keep(parse_config(CONFIG, source="weir.yaml"), HISTORY)
+    assert (tmp_path / "config.json").lstat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "other").read_text() == "stays"
+
+
 def test_end_of_the_supervisor_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, supervisors = os.pipe()
     with os.fdopen(ours) as stdin:
