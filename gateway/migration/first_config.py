@@ -9,6 +9,7 @@ from gateway.config.endpoints import ServerAddress
 from gateway.config.keys import SECTIONS
 from gateway.config.model import WeirConfig
 from gateway.migration.client_properties import ClientProperties
+from gateway.terminal_text import printable_lines
 
 USUAL_BROKER_PORTS = 100
 """Ports for brokers without `broker_ports`."""
@@ -83,7 +84,7 @@ def first_config(
     for key, example in EXAMPLES.items():
         if "." not in key:
             lines += ["", f"# {_words(key)}", f"# {example}"]
-    return "\n".join(lines) + "\n"
+    return printable_lines(lines) + "\n"  # the comments have texts of the brokers
 
 
 def _words(path: str) -> str:

@@ -20,6 +20,7 @@ from gateway.migration.access import Access, addresses, by_properties, reason_of
 from gateway.migration.broker_admin import BrokerAdmin, NotAllowedError
 from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.migration.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config, listener_host
+from gateway.terminal_text import printable
 from protocol.errors import ProtocolError
 
 _BOOTSTRAP_PORTS = (29092, 19092, 9192, 26092, 23092, 16092, 13092)
@@ -65,11 +66,11 @@ async def init(options: InitOptions) -> None:
         except MigrationError:
             out.unlink(missing_ok=True)  # the next attempt would refuse to overwrite it
             raise
-    print(f"{out}: written for {found}")
+    print(printable(f"{out}: written for {found}"))
     if password_file is not None:
         print(f"{password_file}: written, with the password of {options.command_config}; only you may read it")
     for line in unreachable:
-        print(f"warning: {line}", file=sys.stderr)
+        print(printable(f"warning: {line}"), file=sys.stderr)
     listener = config.listeners[0]
     print(f"clients connect to {ServerAddress(listener.advertised_host, listener.bootstrap_port)}")
     if found.quotas:

@@ -11,6 +11,7 @@ from gateway.migration import init_command
 from protocol.api_keys import ApiKey
 from tests.gateway.migration.stub_cluster import ACCEPTED, StubCluster
 from tests.gateway.migration.test_restore_file import full_disk
+from tests.hostile.stub_broker import HOST
 
 
 @pytest.fixture
@@ -33,8 +34,32 @@ def test_ipv6_address_has_brackets(cluster: StubCluster, capsys: pytest.CaptureF
     assert f"clients connect to [2001:db8::5]:{listener.bootstrap_port}\n" in capsys.readouterr().out
 
 
-def test_invalid_text_is_not_written(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster.cluster_id = "4L6g\nquotas: ["
+INJECTED = '4L6g\x1b]0;title\x07\nquota_admins: ["User:mallory"]\n#'
+
+
+def test_brokers_texts_add_no_line(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=33, mechanisms=[f"PLAIN{INJECTED}"])
+    # The file has the first three addresses. Loopback ports without a broker refuse at once.
+    addresses = [(cluster.port, HOST), (1, HOST), (2, HOST), (3, "h\x1b[31m\nost.invalid")]
+    brokers = [{"node_id": number, "host": host, "port": port} for number, (port, host) in enumerate(addresses, 1)]
+    cluster.answers[ApiKey.METADATA] = lambda request: request.answer(
+        brokers=brokers, cluster_id=INJECTED, controller_id=1, topics=[]
+    )
+    assert init(cluster) == 0
+    escaped = '4L6g\\x1b]0;title\\x07\\nquota_admins: ["User:mallory"]\\n#'
+    written = Path("weir.yaml").read_text()
+    assert f"# Weir in front of cluster {escaped} with brokers 1, 2, 3, 4. Written by `weir init`.\n" in written
+    assert f"    # Clients authenticate with the brokers through Weir (PLAIN{escaped}); nothing to set.\n" in written
+    assert load_config(Path("weir.yaml")).quota_admins == ()
+    out, err = capsys.readouterr()
+    assert out.startswith(f"weir.yaml: written for cluster {escaped} with brokers 1, 2, 3, 4\n")
+    assert "\nwarning: broker 4 can't be reached at its advertised address h\\x1b[31m\\nost.invalid:3: " in err
+
+
+def test_invalid_text_is_not_written(
+    cluster: StubCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(init_command, "first_config", lambda *_: "quotas: [")
     assert init(cluster) == 1
     assert capsys.readouterr().err.startswith("weir.yaml: not written, because Weir would refuse the file: (file)")
     assert list(Path().iterdir()) == []
