@@ -30,6 +30,7 @@ from gateway.migration import command_line as migration
 from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.standard_streams import StdoutError, discard_stdout
+from gateway.terminal_text import printable_lines
 from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
 
@@ -214,12 +215,11 @@ def _check(options: argparse.Namespace) -> int:
         from gateway.migration.ask_brokers import broker_warnings  # here, so that other checks start without Kafka's protocol
 
         warnings += broker_warnings(config, options.config, options.command_config)
-    for warning in warnings:
-        print(f"warning: {warning}")
     addresses, *features = summary(config)
-    print(f"{options.config}: valid: {addresses}")
-    for line in (*features, *timed_lines(config.quotas.places, clock.utc())):
-        print(f"  {line}")
+    lines = [f"warning: {warning}" for warning in warnings]
+    lines += [f"{options.config}: valid: {addresses}"]
+    lines += [f"  {line}" for line in (*features, *timed_lines(config.quotas.places, clock.utc()))]
+    print(printable_lines(lines))
     return OK
 
 

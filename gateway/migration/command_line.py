@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from gateway.terminal_text import printable
+
 RESTORE_FILE: Final = Path("weir-quotas-restore.json")
 
 _IMPORT = """\
@@ -176,9 +178,9 @@ def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
         try:
             return command(options)
         except UsageError as error:
-            options.parser.error(str(error))
+            options.parser.error(printable(str(error)))
         except MigrationError as error:
-            print(error, file=sys.stderr)
+            print(printable(str(error)), file=sys.stderr)
         return 1
 
     return run

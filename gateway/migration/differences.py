@@ -21,6 +21,7 @@ from gateway.migration.broker_quotas import entity_text as broker_entity_text
 from gateway.quotas.entity import RATES, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity_row import entity_row
 from gateway.quotas.kinds import BY_CONFIG_KEY
+from gateway.terminal_text import printable_lines
 
 
 class Sign(Enum):
@@ -123,7 +124,7 @@ def rows_text(rows: Sequence[EntityQuota], translation: Translation) -> str:
         origin = _origin(row, wanted.get(row.entity, {}) if row.when is None else {}, translation.brokers)
         lines.append(f"    - {_flow(row)}  # {origin}" + (", exempt in the config" if row.entity in exempt else ""))
     lines += [f"    # left at the brokers: {quota.text}" for quota in kept.get(None, ())]
-    return "\n".join(lines) + "\n"
+    return printable_lines(lines) + "\n"
 
 
 def _origin(row: EntityQuota, wanted: Mapping[str, MovedQuota], brokers: int | None) -> str:
@@ -155,10 +156,15 @@ def _flow(row: EntityQuota) -> str:
 
 
 class _Row(yaml.SafeDumper):
-    """Writes texts beyond ASCII in double quotes: there, an escape is the character that stdout's encoding does not have."""
+    """Writes texts beyond printable ASCII in double quotes, for the escapes there.
+
+    They stand for line breaks, and for characters that stdout's encoding does not have.
+    """
 
     def represent_name(self, name: str) -> yaml.Node:
-        return self.represent_scalar("tag:yaml.org,2002:str", name, style=None if name.isascii() else '"')
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str", name, style=None if name.isascii() and name.isprintable() else '"'
+        )
 
 
 _Row.add_representer(str, _Row.represent_name)

@@ -10,6 +10,7 @@ from gateway.migration.broker_quotas import Translation, translated
 from gateway.migration.differences import differences, rows_text, summary
 from gateway.quotas.entity import EntityQuota
 from gateway.quotas.scope import BROKER
+from gateway.terminal_text import printable_lines
 
 
 async def import_quotas(config: WeirConfig, path: Path, access: Access, brokers: int | None) -> str:
@@ -53,5 +54,5 @@ def import_text(cluster: Cluster, translation: Translation, rows: Sequence[Entit
         f"Next: 1. Replace quotas.entities in {config} by this list. Set quotas.enforce to false to watch first.",
         "2. Run `weir check`.  3. Set quotas.enforce to true.  4. Run `weir quotas lift`.",
     ]
-    comments = "\n".join(f"# {line}".rstrip() for line in lines)
+    comments = printable_lines(f"# {line}".rstrip() for line in lines)
     return f"{comments}\n\n{rows_text(rows, translation)}"

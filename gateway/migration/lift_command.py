@@ -21,6 +21,7 @@ from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
 from gateway.migration.lift_rules import GatewayQuotas, burst_notes, lasting, listed, loosened, obstacles, with_api_quotas
 from gateway.quotas.scope import BROKER
+from gateway.terminal_text import printable, printable_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
         count = len(plan.obstacles)
         print(f"\nnot lifted, for {count} {'reason' if count == 1 else 'reasons'}:", file=sys.stderr)
         for obstacle in plan.obstacles:
-            print(f"  {obstacle}", file=sys.stderr)
+            print(printable(f"  {obstacle}"), file=sys.stderr)
         return 1
     if not plan.translation.moved:
         print("nothing to lift")
@@ -142,7 +143,7 @@ def _text(config: WeirConfig, cluster: Cluster, translation: Translation, file: 
             notes.append("note: without `sharing` in the config, each gateway gives every client its whole limit")
         if config.quota_admins:
             notes.append("note: quotas that were set through Weir's quota API count if state.path is on this host")
-    return "\n".join([*lines, *notes])
+    return printable_lines([*lines, *notes])
 
 
 async def _validate(access: Access, plan: _Plan) -> None:

@@ -12,6 +12,7 @@ from gateway.migration.broker_admin import BrokerAdmin
 from gateway.migration.broker_quotas import Entity, entity_text, number_text, waves
 from gateway.migration.restore_file import RestoreFile
 from gateway.migration.restore_rules import RestorePlan, restore_plan
+from gateway.terminal_text import printable, printable_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,11 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
         plan = restore_plan(content.lifted_quotas(), content.kept_quotas(), await admin.describe())
         # All quotas of the file: a broker may not yet know that a lift has removed a quota, and repeating a value is harmless.
         wanted: dict[Entity, Mapping[str, float | None]] = {**content.lifted_quotas()}
-        print("\n".join([str(cluster), *_lines(plan)]), flush=True)
+        print(printable_lines([str(cluster), *_lines(plan)]), flush=True)
         if plan.conflicts and not options.force:
             print(f"\nnot restored, because the brokers' quotas have changed since {content.written_at}:", file=sys.stderr)
             for conflict in plan.conflicts:
-                print(f"  {conflict}", file=sys.stderr)
+                print(printable(f"  {conflict}"), file=sys.stderr)
             print("add --force to set the file's quotas in any case; all other changes stay", file=sys.stderr)
             return 1
         await admin.alter(wanted, validate_only=True)
