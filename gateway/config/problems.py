@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from math import isfinite, isnan
 
 from gateway.config.foreign_names import folded
+from gateway.terminal_text import printable
 
 KeyPath = tuple[str | int, ...]
 """The path to a value in the document: keys and list indexes, outermost first. () is the document itself."""
@@ -34,7 +35,7 @@ class Problem:
         if self.line is not None:
             where.append(f"line {self.line}")
         found = f" ({', '.join(where)})" if where else ""
-        return f"{self.key}: {self.message}{found} — {self.remedy}"
+        return printable(f"{self.key}: {self.message}{found} — {self.remedy}")
 
 
 class ConfigError(Exception):

@@ -106,6 +106,34 @@ class TestCheck:
         assert all(" — " in line for line in out.splitlines())
         assert err == f"{path}: 2 errors\n"
 
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            (r'"a\e]0;title\a": 1', r"a\x1b]0;title\x07: is not a key of the file"),
+            (r'"a\e[31m": 1' + "\n" + r'"a\e[31m": 2', r"a\x1b[31m: is given twice"),
+            (r'"b\nweir.yaml: valid": 1', r"b\nweir.yaml: valid: is not a key of the file"),
+            (r'workers: "\x9b31m"', r'(value "\x9b31m"'),
+        ],
+        ids=["key", "twice", "line", "value"],
+    )
+    def test_error_has_no_control_characters(
+        self, path: Path, text: str, shown: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path.write_text(CONFIG + text + "\n")
+        assert main(["check", "--config", str(path)]) == 1
+        out = capsys.readouterr().out
+        assert shown in out
+        assert all(line.isprintable() and " — " in line for line in out.splitlines())
+
+    def test_warnings_and_summary_have_no_control_characters(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        name = r'"g\e[31m\x9b"'
+        path.write_text(CONFIG + f"notify: {{targets: [{{name: {name}, url: 'https://a', entities: [{{group: {name}}}]}}]}}\n")
+        assert main(["check", "--config", str(path)]) == 0
+        out = capsys.readouterr().out
+        assert r"warning: notify.targets[0].entities[0].group: g\x1b[31m\x9b is not in" in out
+        assert r"notify (to g\x1b[31m\x9b)" in out
+        assert all(line.isprintable() for line in out.splitlines())
+
     def test_missing_file_is_one_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "--config", str(tmp_path / "nowhere.yaml")]) == 1
         out, err = capsys.readouterr()
