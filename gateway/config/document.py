@@ -164,8 +164,9 @@ def _unreadable(loader: yaml.constructor.SafeConstructor, root: yaml.Node, error
             try:
                 loader.construct_object(node)
             except Exception:  # as above
-                value = f"{node.tag.rpartition(':')[2]} {node.value[:_LONGEST_SHOWN]!r}"
-                return _not_yaml(f"has a value that YAML can't read as its type: {value}", node.start_mark.line + 1)
+                # The value may be a secret.
+                kind = node.tag.rpartition(":")[2]
+                return _not_yaml(f"has a value that YAML can't read as its type, {kind}", node.start_mark.line + 1)
         elif id(node) not in entered:
             entered.add(id(node))
             pending += reversed([each for child in node.value for each in (child if isinstance(child, tuple) else (child,))])

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.document import Document
-from gateway.config.foreign_names import folded, foreign_name, may_hold_secret
+from gateway.config.foreign_names import folded, foreign_name, may_hold_secret, without_value
 from gateway.config.keys import SECTIONS
 from gateway.config.problems import KeyPath, Problem, key_path, nearest, shown
 from gateway.config.section import ABSENT
@@ -31,8 +31,11 @@ _EXAMPLES = {
 SECRETIVE = frozenset({("upstream", "sasl"), ("notify", "targets")})
 """Sections with secrets: messages about unknown keys leave out the values."""
 
-SECRET = frozenset({("notify",), ("notify", "targets"), ("notify", "targets", "url")})
-"""Keys whose values are or contain secrets: no message shows their texts, lists and sections."""
+SECRET = frozenset({
+    ("upstream", "sasl"), ("upstream", "sasl", "password_file"), ("upstream", "sasl", "token_file"),
+    ("notify",), ("notify", "targets"), ("notify", "targets", "url"), ("notify", "targets", "url_file"), ("notify", "page_url"),
+})  # fmt: skip
+"""Keys whose values are or contain secrets, perhaps by mistake: no message shows them."""
 
 _PER_CLIENT = "groups do not limit connections; write the key in a row of quotas.entities for "
 _HINTS: Mapping[tuple[str, ...], str] = {
@@ -92,15 +95,18 @@ def explain(error: ValidationError, document: Document) -> list[Problem]:
 
 
 def _without_secret(found: Problem) -> Problem:
-    """The problem with its value only if that is no text and holds none. A hidden text is named as such."""
-    if found.value is None or found.value[:1] not in {'"', "[", "{"}:
+    """The problem without its value. A hidden text or number is named as such."""
+    if found.value is None:
         return found
-    return replace(found, value=_HIDDEN if found.value.startswith('"') else None)
+    return replace(found, value=None if found.value[:1] in {"[", "{"} else _HIDDEN)
 
 
 def problem(document: Document, path: KeyPath, message: str, remedy: str, *, value: object = None) -> Problem:
-    """A problem of the document at `path`. A value of None is not shown."""
-    return Problem(key_path(path), message, remedy, None if value is None else shown(value), document.line(path))
+    """A problem of the document at `path`. A value of None is not shown, and no list or section that may hold a secret."""
+    text = None if value is None else shown(value)
+    if text is not None and text[:1] in {"[", "{"} and may_hold_secret(text):
+        text = None
+    return Problem(key_path(path), message, remedy, text, document.line(path))
 
 
 def _explain(details: ErrorDetails, document: Document) -> Problem:
@@ -158,9 +164,12 @@ def _absent(section: tuple[str, ...]) -> object:
 
 def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
     """Message and remedy for an unknown key."""
-    *parent, key = section
+    *parent, given = section
+    key = without_value(given)
     known = known_keys(tuple(parent))
     place = f"a key of {'.'.join(parent)}" if parent else "a key of the file"
+    if key != given and key in known:
+        return f"is not {place}", f"write a space behind the colon: `{key}: ...`"
     for same in known:
         if folded(same) == folded(key):
             return f"is not {place}", f"did you mean {same}?"

@@ -1,5 +1,6 @@
 """Names of settings of Kafka's clients and brokers, and the keys of Weir that have their place."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -51,7 +52,9 @@ _CLIENTS_OWN: Final = frozenset({
     "enable_idempotence", "max_poll_records", "auto_offset_reset", "fetch_max_bytes", "max_request_size", "metadata_max_age_ms",
 })  # fmt: skip
 
-_SECRETIVE: Final = ("password", "jaas", "secret", "token", "ssl_keystore_key", "credential")
+_VALUE: Final = re.compile(r"[:=/\s].*", re.DOTALL)
+
+_SECRETIVE: Final = ("password", "jaas", "secret", "token", "ssl_keystore_key", "credential", "url")
 
 
 def folded(name: str) -> str:
@@ -60,8 +63,13 @@ def folded(name: str) -> str:
 
 
 def may_hold_secret(name: str) -> bool:
-    """True for a name whose value must not be shown."""
+    """True for a name whose value must not be shown, and for a text with such a name. A webhook's URL is a secret."""
     return any(word in folded(name) for word in _SECRETIVE)
+
+
+def without_value(key: str) -> str:
+    """The key of a text such as `password:secret`: without a space behind the colon, YAML takes all of it for the key."""
+    return _VALUE.sub("", key)
 
 
 def foreign_name(name: str, side: str) -> tuple[str, str] | None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite, isnan
 
-from gateway.config.foreign_names import folded
+from gateway.config.foreign_names import folded, may_hold_secret, without_value
 from gateway.terminal_text import printable
 
 KeyPath = tuple[str | int, ...]
 """The path to a value in the document: keys and list indexes, outermost first. () is the document itself."""
 
 _VALUE_WIDTH = 80
+_WITH_SECRETS = ("upstream", "notify")
+"""Sections in which a mistyped key may hold a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,12 @@ class ConfigError(Exception):
 
 
 def key_path(path: KeyPath) -> str:
-    """`("listeners", 0, "name")` as `listeners[0].name`; the empty path as `(file)`."""
+    """`("listeners", 0, "name")` as `listeners[0].name`; the empty path as `(file)`. A key that may hold a secret is cut."""
     text = ""
     for part in path:
+        if isinstance(part, str) and (path[0] in _WITH_SECRETS or may_hold_secret(part)):
+            key = without_value(part)
+            part = key if key == part else f"{key}..."
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text or "(file)"
 

@@ -13,6 +13,7 @@ from watchfiles import awatch
 
 from gateway import clock, service_manager
 from gateway.config.effective import ReloadResult
+from gateway.config.foreign_names import may_hold_secret
 from gateway.config.keys import changes_by
 from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
@@ -70,9 +71,9 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
             continue
         key = key_path(path)
         if changes_by(path) == "restart":
-            problems.append(
-                Problem(key, f"changes from {one} to {two}, which needs a restart", "restart Weir, or put the old value back")
-            )
+            # The files that such keys name have not been looked for: a value may be the secret itself.
+            change = "changes" if may_hold_secret(key) else f"changes from {one} to {two}"
+            problems.append(Problem(key, f"{change}, which needs a restart", "restart Weir, or put the old value back"))
         else:
             changes.append(f"{key}: {one} -> {two}")
     return Plan(tuple(changes), tuple(problems))

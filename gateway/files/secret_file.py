@@ -1,5 +1,6 @@
 """Files with a secret on one line: a password, a token, or the address of a webhook."""
 
+import os
 from pathlib import Path
 
 from gateway.files.path_faults import read_remedy
@@ -23,6 +24,10 @@ def read_secret(path: Path, noun: str) -> str:
     try:
         secret = path.read_bytes().decode().rstrip("\r\n")
     except OSError as error:
+        if not os.path.lexists(path):
+            reason = f"names a file that can't be read: {error.strerror}"
+            remedy = f"write the {noun} to a file, and its name here. It is not shown, as it may be the {noun} itself"
+            raise UnusableSecretError(reason, remedy) from None
         reason = f"names {path}, which can't be read: {error.strerror}"
         remedy = read_remedy(error, f"write the {noun} to it, readable for the user that runs Weir")
         raise UnusableSecretError(reason, remedy) from None

@@ -46,6 +46,13 @@ def _url(text: str) -> str:
     return text
 
 
+def _page_url(text: str) -> str:
+    parts = urlsplit(_url(text))
+    if "@" in parts.netloc:
+        raise invalid("has a user or a password, and each notification would show it", "remove the part before the @")
+    return text
+
+
 def shown_url(url: str) -> str:
     """The host of a webhook, and a mark that changes with the URL. The path of a webhook is its secret."""
     parts = urlsplit(url)
@@ -145,7 +152,7 @@ class NotifyConfig(Section):
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = described(
         "The time that a webhook has for its answer. Weir retries failed attempts for some minutes.", 5.0, unit="seconds"
     )
-    page_url: Annotated[str, AfterValidator(_url)] | None = described(
+    page_url: Annotated[str, AfterValidator(_page_url)] | None = described(
         "The address of Weir's admin port for readers of notifications, such as `http://weir.example.com:9644`. Notifications"
         " then link to the entity's page.",
         None,

@@ -49,11 +49,11 @@ async def test_missing_token_raises_an_aiokafka_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "can't be read: No such file or directory"),
-        (b"", "is empty"),
-        (b"\n", "is empty"),
-        (b"hunter2\nhunter3", "has more than one line"),
-        (b"hunter2\xff", "is not UTF-8 text"),
+        (None, "a file that can't be read: No such file or directory"),
+        (b"", "{path}, which is empty"),
+        (b"\n", "{path}, which is empty"),
+        (b"hunter2\nhunter3", "{path}, which has more than one line"),
+        (b"hunter2\xff", "{path}, which is not UTF-8 text"),
     ],
 )
 def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -62,7 +62,7 @@ def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None,
         path.write_bytes(content)
     with pytest.raises(CredentialsError) as caught:
         Login(SCRAM, tmp_path).options()
-    assert str(caught.value).startswith(f"upstream.sasl.password_file: names {path}, which {message} — ")
+    assert str(caught.value).startswith(f"upstream.sasl.password_file: names {message.format(path=path)} — ")
     assert "hunter" not in str(caught.value)
 
 

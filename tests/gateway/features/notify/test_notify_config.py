@@ -48,7 +48,7 @@ def problems(text: str, directory: Path | None = None) -> list[str]:
             "notify: {targets: [{name: a, url: 'http:///s3cret'}]}",
             "notify.targets[0].url: is not an HTTP address: it names no host",
         ),
-        ("notify: {targets: [{name: a, url: 7}]}", "notify.targets[0].url: must be text, not a number (value 7, line 3)"),
+        ("notify: {targets: [{name: a, url: 7}]}", "notify.targets[0].url: must be text, not a number (value hidden, line 3)"),
         ("notify: s3cret", "notify: must be a section with keys of its own, not text (value hidden, line 3)"),
         ("notify: {targets: 's3cret'}", "notify.targets: must be a list, not text (value hidden, line 3)"),
         (
@@ -94,8 +94,8 @@ def test_file_without_an_address_is_a_problem(tmp_path: Path) -> None:
     text = "notify:\n  targets:\n    - name: a\n      url_file: webhook.url\n"
     (found,) = problems(text, tmp_path)
     assert found == (
-        f"notify.targets[0].url_file: names {tmp_path}/webhook.url, which can't be read: No such file or directory (line 6)"
-        " — write the address to it, readable for the user that runs Weir"
+        "notify.targets[0].url_file: names a file that can't be read: No such file or directory (line 6)"
+        " — write the address to a file, and its name here. It is not shown, as it may be the address itself"
     )
     (tmp_path / "webhook.url").write_text("s3cret\n")
     (found,) = problems(text, tmp_path)
