@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import javaproperties
-
 from gateway.config.problems import nearest
+from gateway.files.java_properties import Property, properties_of
 from gateway.migration import MigrationError
 from gateway.proxy.tls.contexts import ClientTls
 
@@ -74,12 +73,13 @@ def read_properties(path: Path) -> ClientProperties:
 def parse_properties(text: str, source: str) -> ClientProperties:
     """Raises MigrationError."""
     try:
-        values = javaproperties.loads(text)
-    except javaproperties.InvalidUEscapeError:
-        raise MigrationError(f"{source}: has a \\u escape without four hexadecimal digits — correct it") from None
-    for key in values:
-        if key not in KEYS:
-            raise _unknown(key, source)
+        properties = list(properties_of(text))
+    except ValueError as error:
+        raise MigrationError(f"{source}: {error} — correct it") from None
+    for each in properties:
+        if each.key not in KEYS:
+            raise _unknown(each, source)
+    values = {each.key: each.value for each in properties}
     protocol = _one_of(values, "security.protocol", "PLAINTEXT", _PROTOCOLS, source)
     return ClientProperties(
         source,
@@ -90,10 +90,12 @@ def parse_properties(text: str, source: str) -> ClientProperties:
     )
 
 
-def _unknown(key: str, source: str) -> MigrationError:
-    similar = nearest(key, KEYS)
+def _unknown(unknown: Property, source: str) -> MigrationError:
+    similar = nearest(unknown.key, KEYS)
     hint = f"write {similar}, or remove it" if similar else "remove it"
-    return MigrationError(f"{source}: {key} is not a key that Weir understands — {hint}; the keys are {', '.join(KEYS)}")
+    return MigrationError(
+        f"{source}: {unknown.shown} is not a key that Weir understands — {hint}; the keys are {', '.join(KEYS)}"
+    )
 
 
 def _one_of(values: Mapping[str, str], key: str, default: str, allowed: tuple[str, ...], source: str) -> str:

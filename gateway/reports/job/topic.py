@@ -28,6 +28,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from gateway.events import LINE_HEADER
+from gateway.files.java_properties import properties_of
 from gateway.ledger_paths import in_progress_name, partition
 
 _AT_ONCE = 50_000
@@ -58,7 +59,7 @@ def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, p
     except UnicodeDecodeError as error:
         raise TopicError(f"--kafka-properties {properties}: is not UTF-8 text; name a file of key=value lines") from error
     except ValueError as error:
-        raise TopicError(f"--kafka-properties {error}") from error
+        raise TopicError(f"--kafka-properties {properties}: {error}") from error
     try:
         count = asyncio.run(_fetch(servers, topic, path, options, progress))
     except (KafkaError, OSError, ValueError) as error:
@@ -219,24 +220,21 @@ def _folder(record: Any) -> str:  # noqa: ANN401 - aiokafka has no types
 
 
 def client_options(properties: Path | None) -> Mapping[str, Any]:
-    """aiokafka's options from a file of `key=value` lines with Kafka's client keys.
+    """aiokafka's options from a file in Java's format with Kafka's client keys.
 
-    Raises `ValueError` with the name of an unknown key.
+    Raises `ValueError` with the line of an unknown key.
     """
     options: dict[str, Any] = {}
     if properties is None:
         return options
     files: dict[str, str] = {}
-    for number, line in enumerate(properties.read_text().splitlines(), 1):
-        key, separator, value = (part.strip() for part in line.partition("="))
-        if not key or key.startswith("#"):
-            continue
-        if not separator or (key not in _OPTIONS and key not in _TLS):
-            raise ValueError(f"{properties}:{number}: {key} is not supported; use {', '.join((*_OPTIONS, *_TLS))}")
-        if key in _TLS:
-            files[_TLS[key]] = value
+    for each in properties_of(properties.read_text(encoding="utf-8")):
+        if each.key in _TLS:
+            files[_TLS[each.key]] = each.value
+        elif each.key in _OPTIONS:
+            options[_OPTIONS[each.key]] = each.value
         else:
-            options[_OPTIONS[key]] = value
+            raise ValueError(f"{each.shown} is not supported; use {', '.join((*_OPTIONS, *_TLS))}")
     if "SSL" in options.get("security_protocol", ""):
         options["ssl_context"] = create_ssl_context(**files)
     return options

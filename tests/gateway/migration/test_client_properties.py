@@ -111,6 +111,13 @@ def test_wrong_properties_are_named_with_a_remedy(lines: dict[str, str], problem
     assert SECRET not in str(error.value)
 
 
+def test_line_without_a_value_is_not_shown() -> None:
+    """It may be a part of a password."""
+    with pytest.raises(MigrationError, match=r"^x: line 2: a line without a value is not a key that Weir understands") as error:
+        parse_properties(f"security.protocol=SSL\n{SECRET}\n", "x")
+    assert SECRET not in str(error.value)
+
+
 @pytest.mark.parametrize("make", [lambda path: path.write_bytes(b"\xff\xfe"), Path.mkdir, lambda path: None])
 def test_unreadable_file_is_named(tmp_path: Path, make) -> None:
     path = tmp_path / "admin.properties"

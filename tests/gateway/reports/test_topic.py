@@ -170,7 +170,7 @@ def test_damaged_mark_is_named(tmp_path: Path) -> None:
 def test_invalid_properties_are_named_once(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("nonsense")
-    with pytest.raises(TopicError, match=rf"^--kafka-properties {file}:1: nonsense is not supported"):
+    with pytest.raises(TopicError, match=rf"^--kafka-properties {file}: line 1: a line without a value is not supported; use"):
         fetch_topic("127.0.0.1:1", "any", tmp_path, file, lambda messages: None)
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(TopicError, match=r"client\.properties: is not UTF-8 text; name a file"):
@@ -186,6 +186,22 @@ def test_properties_are_read(tmp_path: Path) -> None:
         "sasl_plain_username": "me",
         "sasl_plain_password": "a=b",
     }
-    file.write_text("sasl.jaas.config=secret")
-    with pytest.raises(ValueError, match=r"client\.properties:1: sasl\.jaas\.config is not supported; use security\.protocol,"):
+    file.write_text("\nsasl.jaas.config=secret")
+    with pytest.raises(ValueError, match=r"^line 2: sasl\.jaas\.config is not supported; use security\.protocol,"):
         client_options(file)
+
+
+@pytest.mark.parametrize("line", ["sasl.password: hunter2", "sasl.password hunter2", "sasl.password=hun\\\n  ter2"])
+def test_properties_are_javas(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"! ours\n{line}\n")
+    assert client_options(file) == {"sasl_plain_password": "hunter2"}
+
+
+@pytest.mark.parametrize("line", ["hunter2", "sasl.pasword: hunter2", "sasl.pasword hunter2", "sasl.password=hunter2\\u12"])
+def test_errors_in_properties_show_no_secret(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=PLAINTEXT\n{line}\n")
+    with pytest.raises(TopicError, match=rf"^--kafka-properties {file}: line 2: ") as caught:
+        fetch_topic("127.0.0.1:1", "any", tmp_path, file, lambda messages: None)
+    assert "hunter2" not in str(caught.value)
