@@ -14,12 +14,16 @@ CSV_OPTIONS: Final = {
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",
 }
-_FORMULA: Final = r"^\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]|^[\t\r\n]"
+_SIGN: Final = r"[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]"
+_FORMULA: Final = rf"^\s*{_SIGN}|^[\t\r\n]"
 """Clients choose their names, and a spreadsheet runs a text that begins like this. The last four are full-width forms."""
+_LATER_FORMULA: Final = rf'(?<![\s;|"])(?=[ \x0B\f"]*[;|\t\r\n])[\s;|"]++(?={_SIGN})'
+"""The end of a part of a text, before a part that is a formula. Spreadsheets of some countries split lines at `;`, and the
+import of a file also at tabs and `|`. A quote that does not begin a cell then protects no line break."""
 
 
 def cells(rows: DataFrame) -> DataFrame:
-    """The same rows. An apostrophe before a dangerous text makes it a plain text."""
+    """The same rows. An apostrophe before a dangerous text, or before such a part of it, makes it a plain text."""
     return rows.select(*_cells(rows))
 
 
@@ -35,7 +39,8 @@ def _cells(rows: DataFrame) -> Sequence[Column]:
 def _cell(name: str, of: DataType) -> Column:
     column = F.col(name)
     if isinstance(of, StringType):
-        return F.when(F.regexp_like(name, F.lit(_FORMULA)), F.concat(F.lit("'"), name)).otherwise(column).alias(name)
+        text = F.regexp_replace(name, _LATER_FORMULA, "$0'")
+        return F.when(F.regexp_like(name, F.lit(_FORMULA)), F.concat(F.lit("'"), text)).otherwise(text).alias(name)
     if isinstance(of, DoubleType):
         plain = F.regexp_replace(F.format_string("%.6f", name), r"\.?0+$", "")
         return F.when(column.isNotNull(), plain).alias(name)

@@ -163,10 +163,14 @@ def test_trend_shows_owners_that_come_and_go(spark: "SparkSession") -> None:
 def test_csv_is_safe_and_plain_in_a_spreadsheet(spark: "SparkSession", tmp_path: Path) -> None:
     from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells, csv_line
 
-    dangerous = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"]
-    harmless = ["alice", "a=b", "user-1", 'say "hi", twice', " blank ", "", "two\nlines", "back\\slash"]
+    begin = {name: f"'{name}" for name in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\uff1d1", "\tx")}
+    begin |= {f"{sign}=1": f"'{sign}'=1" for sign in "\t\r\n"}
+    later = {f"x{sign}=1;": f"x{sign}'=1;" for sign in (";", "\t", "|", "\r", "\n", "; ", ' ;"', ';;" "|')}
+    later |= {"a;+1;-b|@c": "a;'+1;'-b|'@c", ";\uff1d": ";'\uff1d"}
+    names = ("alice", "a=b", "user-1", 'say "hi", twice', " blank ", "", "two\nlines", "back\\slash", "a;b|c", "a -b", "a;b=c")
+    shown = {**begin, **later, **{name: name for name in names}}
     numbers = [1e15, 0.5, -2.25, 100.0, 0.0, 1.23e7, None, 12345678.901, 0.000001]
-    rows = [(text, number, 10**17) for text, number in zip(dangerous + harmless, numbers * 2, strict=False)]
+    rows = [(text, number, 10**17) for text, number in zip(shown, numbers * 4, strict=False)]
     frame = spark.createDataFrame(rows, "name string, amount double, total long")
     cells(frame).coalesce(1).write.options(**CSV_OPTIONS).csv(str(tmp_path / "csv"))
     (file,) = (tmp_path / "csv").glob("*.csv")
@@ -175,7 +179,7 @@ def test_csv_is_safe_and_plain_in_a_spreadsheet(spark: "SparkSession", tmp_path:
     with file.open(newline="") as text:
         header, *found = csv.reader(text)
     assert header == ["name", "amount", "total"]
-    assert [row[0] for row in found] == [f"'{name}" for name in dangerous] + harmless
+    assert [row[0] for row in found] == list(shown.values())
     plain = ["1000000000000000", "0.5", "-2.25", "100", "0", "12300000", "", "12345678.901", "0.000001"]
-    assert [row[1] for row in found] == (plain * 2)[: len(rows)]
+    assert [row[1] for row in found] == (plain * 4)[: len(rows)]
     assert {row[2] for row in found} == {"100000000000000000"}
