@@ -310,6 +310,11 @@ class WeirConfig(Section):
             )
         elif self.sharing is None and "sharing" in self.model_fields_set:
             found.append("sharing: is empty, so no other gateway shares these quotas — write {} for its defaults, or remove it")
+        if self.upstream.tls is not None and not self.upstream.tls.verify_hostname:
+            found.append(
+                "upstream.tls.verify_hostname: is false, so each certificate by the same authorities passes for a broker's"
+                " — put the brokers' names into theirs, and remove the key"
+            )
         found += self._readable_secrets()
         if not is_loopback(self.admin.host):
             found.append(

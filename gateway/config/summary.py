@@ -29,7 +29,8 @@ def _listener(listener: ListenerConfig) -> str:
 
 
 def _security(config: WeirConfig) -> str:
-    layers = ["TLS"] if config.upstream.tls is not None else []
+    tls = config.upstream.tls
+    layers = [] if tls is None else ["TLS" if tls.verify_hostname else "TLS, host names unchecked"]
     if config.upstream.sasl is not None:
         layers.append(config.upstream.sasl.mechanism)
     return f" ({', '.join(layers)})" if layers else ""

@@ -57,6 +57,12 @@ class TestCheck:
         assert main(["check", "--config", str(path)]) == 0
         assert "quotas (1 limited and 0 exempt; token_bucket, at each broker, enforced)" in capsys.readouterr().out
 
+    @pytest.mark.parametrize(("key", "shown"), [("", "TLS"), ("verify_hostname: false", "TLS, host names unchecked")])
+    def test_tls_to_brokers_is_shown(self, path: Path, key: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+        path.write_text(CONFIG.replace(f'{NOBODY}"]', f'{NOBODY}"], tls: {{{key}}}'))
+        assert main(["check", "--config", str(path)]) == 0
+        assert f"upstream 127.0.0.1:{NOBODY} ({shown}); " in capsys.readouterr().out
+
     def test_workers_and_shared_topic_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG + "workers: 2\n")
         assert main(["check", "--config", str(path)]) == 0

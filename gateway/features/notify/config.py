@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, SerializationInfo, model_validator
 
-from gateway.config.endpoints import address_or_default
+from gateway.config.endpoints import address_or_default, is_loopback
 from gateway.config.section import Section, Text, described, invalid
 from gateway.files.secret_file import UnusableSecretError, one_line_remedy, read_secret
 from gateway.quotas.entity import DEFAULT
@@ -160,8 +160,17 @@ class NotifyConfig(Section):
     )
 
     def warnings(self, groups: Container[str]) -> Iterator[str]:
-        """One line for each entity that no notification can be about. `groups` are the names in `quotas.groups`."""
+        """One line for each webhook without TLS, and for each entity that no notification can be about.
+
+        `groups` are the names in `quotas.groups`.
+        """
         for number, target in enumerate(self.targets):
+            parts = urlsplit(target.url or "")
+            if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+                yield (
+                    f"notify.targets[{number}].url: has no TLS, and the network can read the path, the webhook's secret"
+                    " — write https:// if the webhook has it"
+                )
             for index, entity in enumerate(target.entities):
                 if entity.group is not None and entity.group not in groups:
                     yield (

@@ -10,7 +10,7 @@ USER = "{user: a, producer_byte_rate: 1048576}"
 DEFAULT_USER = '{user: "<default>", producer_byte_rate: 1048576}'
 CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
 VOLUMES = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
-NOTIFY = EXEMPT + 'notify: {targets: [{name: a, url: "http://b"}], page_url: "%s"}\n'
+NOTIFY = EXEMPT + 'notify: {targets: [{name: a, url: "https://b"}], page_url: "%s"}\n'
 LOOPBACK_LINK = "notify.page_url: leads to admin.port, and other machines can't reach 127.0.0.1"
 UNKNOWN_LINK = "notify.page_url: weir.example.com is not in admin.allowed_hosts"
 OF_FOUR = "sharing: is empty, so each of the 4 workers gives every client its whole quota"
@@ -42,6 +42,20 @@ WARNINGS = {
         ["admin.host: "],
     ),
     "links on the same machine": (NOTIFY % "http://localhost:9644", []),
+    "webhooks without TLS": (
+        EXEMPT + 'notify: {targets: [{name: a, url: "http://b/c"}, {name: b, url: "HTTP://10.0.0.1/"}]}\n',
+        ["notify.targets[0].url: has no TLS", "notify.targets[1].url: has no TLS"],
+    ),
+    "webhooks on the same machine, with TLS or in a file": (
+        EXEMPT + "notify: {targets: [{name: a, url: 'http://[::1]/'}, {name: b, url: 'http://localhost:8080/'},"
+        " {name: c, url: 'http://127.0.0.9/'}, {name: d, url: 'https://b/'}, {name: e, url_file: f}]}\n",
+        [],
+    ),
+    "brokers' names unchecked": (
+        EXEMPT.replace('9092"]', '9092"], tls: {verify_hostname: false}'),
+        ["upstream.tls.verify_hostname: is false"],
+    ),
+    "brokers' names checked": (EXEMPT.replace('9092"]', '9092"], tls: {}'), []),
     "workers": (EXEMPT + "workers: 4\n", []),
     "workers without sharing": (EXEMPT + "workers: 4\nsharing:\n", [OF_FOUR]),
     "mute over session timeout": (
