@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from gateway.terminal_text import printable
 from gateway.version import weir_version
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15)
@@ -26,7 +27,10 @@ Answer = Mapping[str, Any]
 
 
 class AdminUnreachableError(Exception):
-    """No answer from an admin server. The message names the URL and the remedy."""
+    """No answer from an admin server. The message names the URL and the remedy. It is printable: another server may answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 async def ask(

@@ -3,6 +3,8 @@
 import sys
 import time
 
+from gateway.terminal_text import printable
+
 
 class Messages:
     """Prints progress and errors to stderr, and results to stdout."""
@@ -27,7 +29,7 @@ class Messages:
             print(f"{self.seconds:6.1f} s  {text}", file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        print(f"weir report: {text}", file=sys.stderr, flush=True)
+        print(printable(f"weir report: {text}"), file=sys.stderr, flush=True)  # brokers' texts may be in it
 
     def result(self, text: str) -> None:
         print(text, flush=True)

@@ -234,6 +234,11 @@ async def test_name_that_is_not_allowed_is_explained() -> None:
     await refused(answer, r"/api/quotas refuses the request: add the name to admin\.allowed_hosts$")
 
 
+async def test_refusal_of_another_server_can_not_act_on_the_terminal() -> None:
+    answer = web.Response(status=403, text="\x1b]0;title\x07\nready\x9b")
+    await refused(answer, r"refuses the request: \\x1b\]0;title\\x07\\nready\\x9b$")
+
+
 async def refused(answer: web.Response, message: str) -> None:
     async with answering(answer) as url:
         with pytest.raises(AdminUnreachableError, match=message):

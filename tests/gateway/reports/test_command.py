@@ -251,6 +251,11 @@ def test_path_with_an_emoji_code_is_printed_unchanged(capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("/data/:key:/report.html\n", "weir report: /data/:key: is missing\n")
 
 
+def test_text_of_a_broker_can_not_act_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Messages(quiet=True).error("refused: \x1b]0;title\x07\nreport made\x9b")
+    assert capsys.readouterr().err == "weir report: refused: \\x1b]0;title\\x07\\nreport made\\x9b\n"
+
+
 @pytest.mark.process
 def test_script_for_spark_submit_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--where"]) == 0
