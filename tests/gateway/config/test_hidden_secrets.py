@@ -50,6 +50,7 @@ def test_key_that_is_given_twice_is_cut() -> None:
     [
         NOTIFY % f"url_file: '{HOOK}'",
         NOTIFY % "url_file: hunter2",
+        NOTIFY % r'url_file: "hunter2\0"',
         SASL % "password_file: hunter2",
         SASL % "password_file: a/hunter2",
         SASL % f"password_file: {'hunter2' * 50}",
