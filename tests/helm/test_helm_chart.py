@@ -22,6 +22,7 @@ from gateway.config.model import WeirConfig
 from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.kinds.request_rate import KIND as REQUEST_RATE
 from helm import dashboards
+from tests.last_release import LAST_RELEASE
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "weir"
@@ -59,6 +60,24 @@ def all_values(path: Path) -> Any:
     return merged(loaded(CHART / "values.yaml"), loaded(path))
 
 
+def added(values: Any, before: Any, prefix: str = "") -> list[str]:
+    """The keys that `before` lacks, such as `report.deployment`."""
+    found: list[str] = []
+    for key, value in values.items():
+        if key not in before:
+            found.append(f"{prefix}{key}")
+        elif isinstance(value, dict) and isinstance(before[key], dict):
+            found += added(value, before[key], f"{prefix}{key}.")
+    return found
+
+
+@pytest.fixture(scope="module")
+def values_of_the_last_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("last-release")
+    LAST_RELEASE.unpack(folder, "helm/weir/values.yaml")
+    return folder / "helm" / "weir" / "values.yaml"
+
+
 def config_as_it_stands(path: Path) -> WeirConfig:
     """Return the config of the values, with the names that the chart gives to unnamed listeners."""
     config = all_values(path)["config"]
@@ -80,6 +99,16 @@ class TestByItself:
         script = [sys.executable, ROOT / "helm" / written_by, "--check"]
         done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
+
+    @pytest.mark.process
+    def test_chart_checks_each_value_since_the_last_release(self, values_of_the_last_release: Path) -> None:
+        text = (
+            (CHART / "templates" / "_checks.tpl")
+            .read_text()
+            .partition('define "weir.checkNewValues"')[2]
+            .partition("range $name")[0]
+        )
+        assert re.findall(r'"([\w.]+)"', text) == added(loaded(CHART / "values.yaml"), loaded(values_of_the_last_release))
 
     def test_dashboard_finds_kinds_of_apis_behind_another_kind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first = replace(REQUEST_RATE, name="join_rate", config_key="join_rate", order=0)
@@ -564,6 +593,15 @@ class TestRendered:
     )
     def test_impossible_settings_are_refused_with_words(self, setting: str, message: str) -> None:
         assert message in refusal("--set", setting)
+
+    def test_values_kept_from_the_last_release_are_refused(self, values_of_the_last_release: Path, tmp_path: Path) -> None:
+        """`helm upgrade --reuse-values` gives the templates the old defaults."""
+        chart = shutil.copytree(CHART, tmp_path / "weir")
+        shutil.copyfile(values_of_the_last_release, chart / "values.yaml")
+        settings = "prometheusRule.enabled=true,ledgerVolume.enabled=true,report.cronJob.enabled=true"
+        done = helm_run("template", "weir", chart, "--kube-version", f"{KUBERNETES[0]}.0", "--set", settings)
+        assert "is missing, which this version of the chart added" in done.stderr
+        assert "use --reset-then-reuse-values (Helm 3.14), or -f with your values" in done.stderr
 
     def test_two_listeners_with_one_service_name_are_refused(self) -> None:
         names = ["the-clients-outside-1", "the-clients-outside-2"]

@@ -1,3 +1,17 @@
+{{- /* Refuses the values of the release before, which lack those that are new since then: `helm upgrade --reuse-values` merges no new
+defaults. A test compares the list with that release's values.yaml. */ -}}
+{{- define "weir.checkNewValues" -}}
+{{- range $key := list "prometheusRule.runbookBaseUrl" "report.deployment" -}}
+{{- $section := $.Values.AsMap -}}
+{{- range $name := splitList "." $key -}}
+{{- if not (hasKey $section $name) -}}
+{{- fail (printf "%s is missing, which this version of the chart added; --reuse-values keeps an older version's values: use --reset-then-reuse-values (Helm 3.14), or -f with your values" $key) -}}
+{{- end -}}
+{{- $section = get $section $name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* Refuses `config.admin: null`, which removes the section that the chart reads itself. */ -}}
 {{- define "weir.checkAdmin" -}}
 {{- if not (kindIs "map" .Values.config.admin) -}}
