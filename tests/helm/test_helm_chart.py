@@ -435,11 +435,16 @@ class TestRendered:
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
     def test_agent_and_report_run_existing_commands(self) -> None:
+        state = (ROOT / "gateway" / "reports" / "job" / "state.py").read_text()
+        (layout,) = re.findall(r'(?m)^LAYOUT = "(\d+)"$', state)
         for name in ("everything", "report-from-kafka"):
             objects = render("--values", CHART / "ci" / f"{name}-values.yaml")
             pod = one(objects, "CronJob", "weir-report")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
             arguments = pod["containers"][0]["args"]
             assert arguments[:2] == ["weir", "report"]
+            assert f"--out=/var/lib/weir-report/report-{layout}" in arguments, (
+                "an upgrade begins a new folder, a rollback returns"
+            )
             options = _parser().parse_args(arguments[1:])
             mounts = tuple(mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"])
             assert options.events.startswith(mounts)

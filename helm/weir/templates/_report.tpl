@@ -36,7 +36,8 @@ spec:
         {{- else }}
         - --events=/var/lib/weir-ledger
         {{- end }}
-        - --out=/var/lib/weir-report/report
+        {{- /* The number is the layout of the aggregates: `weir report` refuses a folder of another one. */}}
+        - --out=/var/lib/weir-report/report-11
         - --memory={{ $run.memory }}
         {{- with $run.every }}
         - --every={{ . }}
