@@ -4,7 +4,8 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
@@ -52,18 +53,29 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
     return "it closed the connection in the TLS handshake; does that port speak TLS?"
 
 
+@contextmanager
+def host_names() -> Iterator[None]:
+    """Raises OSError for an address whose host can't be a name in DNS. Brokers may advertise any text."""
+    try:
+        yield
+    except UnicodeError:
+        raise OSError("the host is not a name that DNS can have") from None
+
+
 async def connect(
     address: Address, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None
 ) -> asyncio.Transport:
     """Connect a protocol, with TLS if there is a context. Raises OSError."""
     loop = asyncio.get_running_loop()
     if context is None:
-        transport, _ = await loop.create_connection(protocol, *address)
+        with host_names():
+            transport, _ = await loop.create_connection(protocol, *address)
         return transport
     done = loop.create_future()
     tls = TlsTransport(context, BrokerHandshake(protocol(), done), address[0])
     try:
-        await loop.create_connection(lambda: cast("asyncio.Protocol", tls), *address)
+        with host_names():
+            await loop.create_connection(lambda: cast("asyncio.Protocol", tls), *address)
         await done
         return cast("asyncio.Transport", tls)
     except BaseException:

@@ -14,7 +14,8 @@ from gateway.quotas.entity import DEFAULT
 
 MAX_PORT: Final = 65_535
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
+_LABEL = r"[A-Za-z0-9_-]{1,63}"
+_HOST = re.compile(rf"(?!-){_LABEL}(\.{_LABEL})*(?<!-)\.?", re.ASCII)
 _WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"})
 

@@ -63,6 +63,13 @@ async def test_unreachable_cluster_is_reported_with_cause_and_key(caplog):
     assert len(caplog.records) == 1
 
 
+async def test_host_that_dns_cannot_have_is_reported() -> None:
+    config = UpstreamConfig(bootstrap_servers=["kafka:9092"])
+    discovery = discovery_of(Upstream(config, Path(), Brokers([("a..b", 9092)]), Counter()))
+    await discovery._explain("Unable to bootstrap")
+    assert "a..b:9092: the host is not a name that DNS can have" in discovery.problem
+
+
 async def test_brokers_with_one_problem_share_its_text() -> None:
     """Both servers close the connection after the request."""
 

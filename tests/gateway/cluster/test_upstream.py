@@ -87,6 +87,13 @@ async def test_error_names_each_cause(silent, refusing, monkeypatch):
         await upstream_of(silent, refusing).dial_anyone(asyncio.Protocol)
 
 
+async def test_host_that_dns_cannot_have_is_an_error_of_the_address():
+    """Brokers may advertise any text, and Python raises UnicodeError for such a name."""
+    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([("a..b", 9092)]), Counter())
+    with pytest.raises(OSError, match=r"a\.\.b:9092: the host is not a name that DNS can have"):
+        await upstream.dial_anyone(asyncio.Protocol)
+
+
 async def test_port_without_tls_is_not_reported_as_silent():
     async def hang_up(reader, writer):
         await reader.read(4096)  # unread bytes would reset the connection, which gives another error

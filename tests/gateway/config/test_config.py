@@ -258,6 +258,8 @@ BAD = [
     (servers("['PLAINTEXT://kafka:9092']"), "upstream.bootstrap_servers[0]", "has a scheme in front", "host:port"),
     (servers("['::1:9092']"), "upstream.bootstrap_servers[0]", "without brackets", "[::1]:9092"),
     (servers("['a b:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
+    (servers("['a..b:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
+    (servers(f"['{64 * 'a'}.b:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
     (servers("['1.2.3:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
     (servers("[{kafka: 9092}]"), "upstream.bootstrap_servers[0]", "is not a broker's address", "host:port"),
     (servers("['localhost:29092']"), "upstream.bootstrap_servers[0]", "is listeners[0] of this gateway", "name a Kafka"),
