@@ -226,5 +226,5 @@ async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -
         except asyncio.IncompleteReadError:
             raise ConnectionError("closed without an answer") from None
         finally:
-            writer.close()
+            writer.transport.abort()  # the end of TLS would outlast the event loop of a command
     return answer.mechanisms if answer.error_code == sasl.UNSUPPORTED_SASL_MECHANISM else ()

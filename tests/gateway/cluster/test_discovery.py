@@ -1,21 +1,27 @@
 """Discovery reports failures with their cause; tests/broker shows it with real brokers."""
 
 import asyncio
+import gc
 import logging
 import socket
+import ssl
+import struct
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from gateway.cluster import discovery as module
 from gateway.cluster import metadata as metadata_module
 from gateway.cluster.brokers import Brokers
-from gateway.cluster.discovery import Discovery
+from gateway.cluster.discovery import Discovery, sasl_mechanisms
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
+from loadtest.testkit.certificates import Authority
 from protocol.api_keys import ApiKey
 from tests.gateway.cluster.running import running, until
 from tests.hostile.stub_broker import StubBroker
@@ -165,6 +171,31 @@ async def test_single_lost_connection_is_not_reported(stub, monkeypatch):
         stub.cut()
         await until(lambda: len(stub.looks) > looks + 1)
     assert not problems
+
+
+def test_probe_of_mechanisms_ends_before_its_event_loop(tmp_path: Path) -> None:
+    """Commands end their event loop right after it. This server does not answer the end of TLS."""
+    authority = Authority(tmp_path)
+    files = authority.issue("broker", ["127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.cert, files.key)
+    ended = Event()
+
+    def serve(bound: socket.socket) -> None:
+        raw, _ = bound.accept()
+        with context.wrap_socket(raw, server_side=True) as connection:
+            request = connection.recv(4096)
+            answer = request[8:12] + struct.pack(">hih5s", 33, 1, 5, b"PLAIN")
+            connection.sendall(struct.pack(">i", len(answer)) + answer)
+            ended.wait(30.0)
+
+    with socket.create_server(("127.0.0.1", 0)) as bound, ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(serve, bound)
+        trust = ssl.create_default_context(cafile=authority.cert)
+        assert asyncio.run(sasl_mechanisms(bound.getsockname(), trust)) == ("PLAIN",)
+        gc.collect()  # warns of a connection that is open
+        ended.set()
+        serving.result(30.0)
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9092), (None, 9092), ("kafka", -1), ("kafka", 0), ("kafka", 65_536)])
