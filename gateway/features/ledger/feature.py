@@ -27,7 +27,10 @@ from gateway.steps import Steps, at_once
 from gateway.time_slices import in_slices
 
 MAX_PENDING = 50_000
-"""The maximum number of events between two flushes. Throttles and rejections do not count, because they are folded."""
+"""The maximum number of events between two flushes.
+
+Throttles and rejections do not count, because they are folded. Samples have a bound of their own (`MAX_SAMPLES`).
+"""
 
 MAX_REJECTIONS = 10_000
 """The maximum number of folds between two flushes. Further rejections are counted as dropped."""
@@ -112,6 +115,7 @@ class Ledger(Feature[LedgerConfig | None]):
         self._groups = groups
         self._group_sampler = GroupSampler(clock.wall())
         self._pending: list[Event] = []
+        self._samples: list[Event] = []  # apart, because a reload can change more limits than the queue has room for
         self._agreed_time = AgreedTime()
         self._usage = usage
         self._files = LedgerFiles(
@@ -217,19 +221,16 @@ class Ledger(Feature[LedgerConfig | None]):
 
     def _sample(self, *, last: bool = False) -> Steps[None]:
         samples = yield from self._usage.take(self._gateway, self._buckets(), clock.wall(), last=last)
-        for sample in samples:
-            self.notify(sample)
+        self._samples += samples
         sources: list[Lossy] = [self.folds, self._usage, self._rejections]
         if self._shadows is not None:
             sampler, buckets = self._shadows
             shadows = yield from sampler.take(self._gateway, buckets(), clock.wall(), last=last)
-            for shadow in shadows:
-                self.notify(shadow)
+            self._samples += shadows
             sources.append(sampler)
         if self._groups is not None:
             rows = self._groups(clock.monotonic())
-            for right in self._group_sampler.take(self._gateway, rows, clock.wall(), last=last):
-                self.notify(right)
+            self._samples += self._group_sampler.take(self._gateway, rows, clock.wall(), last=last)
             sources.append(self._group_sampler)
         if self._topic is not None:
             self._count_dropped(self._topic)
@@ -244,10 +245,11 @@ class Ledger(Feature[LedgerConfig | None]):
     def _lines(self) -> Steps[dict[str, list[str]]]:
         """The lines of all gathered events, by folder."""
         pending, self._pending = self._pending, []
+        samples, self._samples = self._samples, []
         rejected = self._rejections.take(self._gateway)
         throttled = self.folds.take(self._gateway, clock.monotonic(), clock.wall())
         lines: dict[str, list[str]] = {}
-        for event in chain[Event](pending, rejected, throttled):
+        for event in chain[Event](pending, samples, rejected, throttled):
             yield
             try:
                 line = to_line(event)

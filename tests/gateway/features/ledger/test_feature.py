@@ -18,11 +18,15 @@ from gateway.events import ConnectionRejected, UsageSample
 from gateway.features.ledger import feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
+from gateway.features.ledger.shadow_usage import ShadowSampler
 from gateway.features.ledger.usage import UsageSampler
 from gateway.ledger_paths import file_name, in_progress_name, partition
+from gateway.observer import LimitChange, Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.shadows import EngineWithShadows
 from gateway.steps import at_once
 
 Written = Callable[[], list[dict[str, Any]]]
@@ -105,6 +109,27 @@ async def test_rights_of_groups_are_written_at_exit(config: LedgerConfig, counte
     Ledger(config, "weir-1", counters, UsageSampler(clock.wall()), engine.buckets, groups=rows).close()
     rights = {event["group"]: (event.get("parent"), event["entitlement"]) for event in written() if event["type"] == "group"}
     assert rights == {"all": (None, 1_000.0), "team": ("all", 1_000.0)}
+
+
+async def test_no_number_of_changed_limits_pushes_samples_out(
+    config: LedgerConfig, counters: Counters, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature, "MAX_PENDING", 3)
+    now, wall = clock.monotonic(), clock.wall()
+    root = Group("all", (), {"producer_byte_rate": 1_000.0})
+    team = Group("team", (GroupRule(user="alice"),), parent="all")
+    alice = EntityQuota(ClientQuotaEntity("alice"), shadow={"producer_byte_rate": 100.0})
+    engine = EngineWithShadows(QuotaSettings((root.quota, team.quota, alice), groups=(root, team)), now)
+    for bucket in engine.acquire_path("produce", "alice", "etl", now):
+        bucket.charge(10_000, now)
+    shadows, rights = (ShadowSampler(wall), engine.shadows.buckets), engine.group_buckets.rows
+    ledger = Ledger(config, "weir-1", counters, UsageSampler(wall), engine.buckets, shadows=shadows, groups=rights)
+    changes = [LimitChange(ClientQuotaEntity(f"user-{number}"), "producer_byte_rate", 1.0, 2.0) for number in range(5)]
+    Outlet("weir-1", [ledger]).file_changed(changes)
+    ledger.close()
+    types = Counter(event["type"] for event in written())
+    assert types == {"quota_change": 3, "usage": 2, "shadow": 1, "group": 2}
+    assert counters.ledger_dropped == 2
 
 
 class Full:
