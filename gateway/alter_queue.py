@@ -29,7 +29,7 @@ class AlterRules(Protocol):
 class AlterTask:
     """A request in the queue. `done` is called after the `alteration` is saved and in effect, or has failed.
 
-    `before` has the quotas of the API just before the request. `rules` is None for a request of the quota API itself.
+    `before` has the quotas that its changes replace. `rules` is None for a request of the quota API itself.
     """
 
     request: AlterRequest

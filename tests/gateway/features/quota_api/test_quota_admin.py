@@ -302,6 +302,31 @@ async def test_changes_during_a_save_are_saved_together_in_order(world):
     assert world.store.saves == 2
 
 
+async def test_clients_are_served_between_waiting_changes(world, monkeypatch):
+    turn, turns = 0, []
+
+    async def count():
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(module, "check_room", lambda *_: turns.append(turn))
+    counting = asyncio.create_task(count())
+    waiting = [world.begin(setting("alice", float(n))) for n in range(1, 9)]
+    await asyncio.gather(*(done.wait() for _, done in waiting))
+    counting.cancel()
+    assert turns == sorted(set(turns))
+    assert (len(turns), world.limit("alice"), world.store.saves) == (8, 8.0, 1)
+
+
+async def test_waiting_changes_keep_only_what_they_replace(world):
+    await world.alter(setting("alice", 1.0), setting("bob", 2.0))
+    waiting = [world.begin(setting("bob", 3.0)), world.begin(setting("bob", 4.0), setting("carol", 5.0))]
+    await asyncio.gather(*(done.wait() for _, done in waiting))
+    assert [task.before for task, _ in waiting] == [{BOB: {KEY: 2.0}}, {BOB: {KEY: 3.0}, ClientQuotaEntity("carol"): {}}]
+
+
 async def test_change_that_broker_refuses_is_undone(world):
     await world.alter(setting("bob", 7.0))
     task, _ = await world.alter(setting("alice", 10.0), setting("bob", 20.0))
