@@ -139,14 +139,14 @@ class QuotaEngine:
                 if not tags.overflow:
                     yield (kind, tags), bucket
 
-    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
-        """The accounts whose use has not been published yet."""
-        found: list[tuple[UsageKey, UsageAccount]] = []
+    def changed(self) -> Iterator[tuple[UsageKey, UsageAccount] | None]:
+        """The accounts whose use has not been published yet, and None after each step. The engine may be used meanwhile."""
         for kind, buckets in self._buckets.items():
-            for tags, bucket in buckets.items():
-                if bucket.amount_total != bucket.shared_total and not tags.overflow:
-                    found.append(((kind, tags), bucket))
-        return found
+            for start in range(0, len(every := list(buckets.values())), STEP_BUCKETS):
+                for bucket in every[start : start + STEP_BUCKETS]:
+                    if bucket.amount_total != bucket.shared_total and not bucket.resolution.tags.overflow:
+                        yield (kind, bucket.resolution.tags), bucket
+                yield None
 
     def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
         """The bucket of the entity that a peer names by these tags. The engine makes a missing bucket, without connections.

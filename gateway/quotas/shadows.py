@@ -175,10 +175,10 @@ class ShadowEngine(QuotaEngine):
         return frozenset([SHADOW + name for name in KINDS])
 
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
-        return iter([((SHADOW + kind, tags), account) for (kind, tags), account in super().accounts()])
+        return map(_as_shadow, super().accounts())
 
-    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
-        return [((SHADOW + kind, tags), account) for (kind, tags), account in super().changed()]
+    def changed(self) -> Iterator[tuple[UsageKey, UsageAccount] | None]:
+        return map(_as_shadow_or_none, super().changed())
 
     def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
         return super().peer_account(kind.removeprefix(SHADOW), tags, now)
@@ -268,6 +268,15 @@ class EngineWithShadows(QuotaEngine):
             self.charges_requests = True
         # A member's heartbeats are as free under a shadow limit as under a real one.
         self.rate_kinds = tuple(dict.fromkeys([*self.rate_kinds, *self.shadows.rate_kinds]))
+
+
+def _as_shadow(found: tuple[UsageKey, UsageAccount]) -> tuple[UsageKey, UsageAccount]:
+    (kind, tags), account = found
+    return (SHADOW + kind, tags), account
+
+
+def _as_shadow_or_none(found: tuple[UsageKey, UsageAccount] | None) -> tuple[UsageKey, UsageAccount] | None:
+    return None if found is None else _as_shadow(found)
 
 
 def _as_shadows(steps: Steps[list[UsageRow]]) -> Steps[list[UsageRow]]:

@@ -26,15 +26,19 @@ class OwnUses:
     def get(self, entity: UsageKey) -> OwnUse | None:
         return self._uses.get(entity)
 
-    def count(self, changed: Iterable[tuple[UsageKey, UsageAccount]], quiet: float, clock: Callable[[], float]) -> Steps[None]:
-        """Count the use of each account since the last call. Use is recent for `quiet` seconds."""
+    def count(
+        self, changed: Iterable[tuple[UsageKey, UsageAccount] | None], quiet: float, clock: Callable[[], float]
+    ) -> Steps[None]:
+        """Count the use of each account since the last call. Use is recent for `quiet` seconds. None in `changed`: a step."""
         now = clock()
-        for number, (entity, account) in enumerate(changed, 1):
-            total = account.total()
-            delta, account.shared_total = total - account.shared_total, total
-            if account.capacity() != 0.0:
-                self._add(entity, account, delta, quiet, now)
-            if number % PIECE == 0:
+        for number, found in enumerate(changed, 1):
+            if found is not None:
+                entity, account = found
+                total = account.total()
+                delta, account.shared_total = total - account.shared_total, total
+                if account.capacity() != 0.0:
+                    self._add(entity, account, delta, quiet, now)
+            if found is None or number % PIECE == 0:
                 yield
                 now = clock()
 

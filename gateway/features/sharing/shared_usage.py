@@ -46,8 +46,11 @@ class SharedUsage(Protocol):
     def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         """All accounts. One that is made or dropped during the iteration may be in it or not."""
 
-    def changed(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        """The accounts whose `total()` differs from `shared_total`. Accounts may be used, made and dropped meanwhile."""
+    def changed(self) -> Iterable[tuple[UsageKey, UsageAccount] | None]:
+        """The accounts whose `total()` differs from `shared_total`. Accounts may be used, made and dropped meanwhile.
+
+        None stands for a step that has looked at unchanged accounts.
+        """
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         """The account for a peer's entity, created if it is missing. None without a quota here, or without room."""

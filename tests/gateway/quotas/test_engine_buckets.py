@@ -1,6 +1,7 @@
 """The buckets that an engine keeps: shared by many clients, named by peers, dropped, and shown in rows."""
 
 from dataclasses import astuple
+from itertools import groupby
 from math import isfinite
 
 import pytest
@@ -11,8 +12,10 @@ from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.line import Consumer
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
+from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.shared_meter import Part
 
 START = 1_000.0
@@ -29,6 +32,14 @@ def engine(*, limit=1_000.0, clients=(), **rest):
     for name in clients:
         found.acquire("produce", "", name, START)
     return found
+
+
+def shadow_engine(clients):
+    row = EntityQuota(ClientQuotaEntity(None, DEFAULT), shadow={"producer_byte_rate": 1_000.0})
+    found = EngineWithShadows(QuotaSettings((row,), window=WINDOW), START)
+    for name in clients:
+        found.acquire_path("produce", "", name, START)
+    return found.shadows
 
 
 def tree(ceiling):
@@ -48,7 +59,18 @@ def test_accounts_are_those_of_single_entities():
     assert [key for key, _ in subject.accounts()] == [("produce", Tags(None, "a"))]
     for bucket in subject.buckets():
         bucket.charge(10, START)
-    assert [key for key, _ in subject.changed()] == [("produce", Tags(None, "a"))]
+    assert [found[0] for found in subject.changed() if found is not None] == [("produce", Tags(None, "a"))]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_changed_accounts_are_found_in_steps(used):
+    names = [f"client-{number}" for number in range(10 * STEP_BUCKETS)]
+    for subject in (engine(clients=names), shadow_engine(clients=names)):
+        for bucket in subject.buckets():
+            bucket.charge(used, START)
+        steps = [len(list(step)) for pause, step in groupby(subject.changed(), lambda found: found is None) if not pause]
+        assert steps == [STEP_BUCKETS] * 10 * used
+        assert list(subject.changed()).count(None) == 10
 
 
 def test_peers_name_only_entities_with_a_quota_and_room():

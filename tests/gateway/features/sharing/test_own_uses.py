@@ -1,14 +1,22 @@
 """The use of thousands of accounts is counted and chosen in small steps."""
 
 import random
+from collections import Counter
+from itertools import chain
+
+import pytest
 
 from gateway.features.sharing.own_uses import OwnUses
 from gateway.features.sharing.shared_usage import PIECE, most_rows
 from gateway.features.topic_quotas.topic_meters import RATES, AppendedBytes
+from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.meter import Window
+from gateway.quotas.shadows import EngineWithShadows
 from gateway.steps import at_once
 
 MEMBERS = 200
+KEY = "producer_byte_rate"
 
 
 def account(appended=0):
@@ -35,6 +43,47 @@ def test_accounts_are_visited_a_piece_in_each_step():
     steps = OwnUses().count(changed(), 5.0, lambda: 0.0)
     next(steps)
     assert len(visited) == PIECE
+
+
+def test_each_step_without_a_change_is_a_step():
+    steps = OwnUses().count(iter([None] * 3 + [(("topic", "t"), account(1))]), 5.0, lambda: 0.0)
+    assert [next(steps, "end") for _ in range(4)] == [None, None, None, "end"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_use_between_the_steps_counts_once(seed):
+    """Buckets are charged, made, and dropped after all of their use was counted, at any moment of the walk."""
+    rng = random.Random(seed)
+    row = EntityQuota(ClientQuotaEntity(None, DEFAULT), {KEY: 1e9}, shadow={KEY: 1e8})
+    engine = EngineWithShadows(QuotaSettings((row,)), 0.0, max_buckets=300, shared=True)
+    uses, charged, now = OwnUses(), Counter(), 0.0
+
+    def count():
+        return uses.count(chain(engine.changed(), engine.shadows.changed()), 5.0, lambda: now)
+
+    def use():
+        name, amount = f"client-{rng.randrange(200)}", rng.randrange(1_000)
+        for bucket in engine.acquire_path("produce", "", name, now):
+            bucket.charge(amount, now)
+            engine.release(bucket, now)
+        charged[name] += amount
+
+    dropped = 0
+    for _ in range(10):
+        for _ in range(rng.randrange(100)):
+            use()
+        for _ in count():
+            if rng.random() < 0.5:
+                use()
+            if rng.random() < 0.1:
+                before = len(list(engine.buckets()))
+                engine.tick(now)
+                dropped += before - len(list(engine.buckets()))
+        at_once(count())
+        now += 2.0 * BUCKET_IDLE_SECONDS
+    assert dropped > 0
+    for kind in ("produce", "shadow_produce"):
+        assert {name: uses.get((kind, Tags(None, name))).flow.total for name in charged} == charged
 
 
 def test_message_has_the_most_urgent_uses_first():
