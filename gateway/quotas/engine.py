@@ -9,9 +9,10 @@ from gateway.quotas.entity import BOOTSTRAP, Resolution, Tags
 from gateway.quotas.group_buckets import GroupBuckets
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
+from gateway.quotas.idle_buckets import IdleBuckets
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, add_growth, shown_rows
+from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows, steps_of
 from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
@@ -20,7 +21,7 @@ from gateway.quotas.scope import at_broker, buckets_of, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
-from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
+from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.steps import Steps, at_once
 
 BUCKET_IDLE_SECONDS = 3600.0
@@ -65,8 +66,6 @@ class QuotaEngine:
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
-        self._gone = {name: Tally() for name in KINDS}  # counters of buckets that were dropped or got a name
-        self._rests: dict[str, UsageRow] = {}  # the row of the unnamed at the last tick
         self.internal = Bucket(
             PRODUCE, Resolution(Tags(None, None), None, None), None, self._policies[PRODUCE.name], KindTotals(), now
         )
@@ -235,7 +234,7 @@ class QuotaEngine:
             buckets, changed = self._buckets[name], change.of(kind.config_key)
             for bucket in buckets_of(buckets, changed, by_broker=settings.by_broker) if same else buckets.values():
                 if bucket.resolution.tags.group is None:
-                    self._reconfigure(kind, bucket, metering, now)
+                    self.meters.reconfigure(bucket, self._table.again(kind.config_key, bucket.resolution), metering, now)
             if regroup or not same:
                 for bucket in self.group_buckets.in_order(name, self._buckets[name]):
                     self._regroup(kind, bucket, metering, now)
@@ -272,26 +271,32 @@ class QuotaEngine:
         for policy in set(self._policies.values()):
             policy.tick(now)
         for name, buckets in self._buckets.items():
-            if not buckets and name not in self._rests:
-                continue
-            marking = self._policies[name].marking
-            idle_seconds = self.settings.window.seconds if len(buckets) > self.max_buckets // 2 else BUCKET_IDLE_SECONDS
             slots, rest = self._labelled[name], UnnamedBuckets()
-            by_broker = self.settings.by_broker
-            every = list(buckets.values())
-            for start in range(0, len(every), STEP_BUCKETS):
-                for bucket in every[start : start + STEP_BUCKETS]:
+            if not buckets and slots.rest is None:
+                continue
+            marking, by_broker = self._policies[name].marking, self.settings.by_broker
+            idle = IdleBuckets(len(buckets), self.max_buckets, self.settings.window.seconds)
+            for part in steps_of(list(buckets.values())):
+                for bucket in part:
                     if by_broker != self.settings.by_broker and buckets.get(bucket.resolution.tags) is not bucket:
                         continue  # a reload has dropped it since the first step
                     bucket.tick(now, marking=marking)
-                    if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
-                        self._drop(name, bucket)
-                        bucket.forget(self._successor)
-                    elif not bucket.labelled and not slots.promote(bucket, self._gone[name], now):
+                    if bucket.forgettable(now, BUCKET_IDLE_SECONDS) and not isinstance(bucket.meter, GroupMeter):
+                        self._forget(name, bucket)
+                        continue
+                    unnamed = not bucket.labelled and not slots.promote(bucket, now)
+                    if not idle.add(bucket, now) and unnamed:
                         rest.add(bucket, now)
                 yield
-            if by_broker == self.settings.by_broker:  # otherwise dropped buckets would count twice: in `rest` and in `_gone`
-                self._rests[name] = rest.row(KINDS[name], self._gone[name])
+            idle.choose(len(buckets))
+            for part in steps_of(idle.buckets):
+                if by_broker != self.settings.by_broker:
+                    break  # as above
+                for bucket in idle.sort_out(part, rest, now):
+                    self._forget(name, bucket)
+                yield
+            if by_broker == self.settings.by_broker:  # otherwise dropped buckets would count twice: in `rest` and in `gone`
+                slots.rest = rest.row(KINDS[name], slots.gone)
 
     def snapshot(self, now: float) -> list[UsageRow]:
         return at_once(self.rows(now))
@@ -303,8 +308,7 @@ class QuotaEngine:
         """
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
-            slots, gone = self._labelled[name], self._gone[name]
-            rows += yield from shown_rows(KINDS[name], buckets.values(), slots, self._rests.get(name), gone, now)
+            rows += yield from shown_rows(KINDS[name], buckets.values(), self._labelled[name], now)
         return rows
 
     def active_rows(self, now: float, seconds: float) -> Steps[list[UsageRow]]:
@@ -346,10 +350,11 @@ class QuotaEngine:
         del self._buckets[kind][bucket.resolution.tags]
         if self._on_forgotten is not None:
             self._on_forgotten(bucket)
-        if bucket.labelled:
-            self._labelled[kind].take(bucket)
-        else:
-            add_growth(self._gone[kind], bucket)
+        self._labelled[kind].drop(bucket)
+
+    def _forget(self, kind: str, bucket: Bucket) -> None:
+        self._drop(kind, bucket)
+        bucket.forget(self._successor)
 
     def _successor(self, forgotten: Bucket, now: float) -> Bucket:
         """The bucket that a client of a forgotten bucket gets now."""
@@ -376,10 +381,10 @@ class QuotaEngine:
         return self._buckets[kind.name].get(above) or self._create(kind, self._again(kind, Resolution(above, None, None)), now)
 
     def _regroup(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
-        """As `_reconfigure`, for the bucket of a group."""
+        """As `NewMeters.reconfigure`, for the bucket of a group."""
         tags = bucket.resolution.tags
         if tags.group is None or not self.group_buckets.shares(kind.name, tags.group):
-            self._reconfigure(kind, bucket, before, now)
+            self.meters.reconfigure(bucket, self._table.again(kind.config_key, bucket.resolution), before, now)
             return
         bucket.resolution = self._again(kind, bucket.resolution)
         if isinstance(bucket.meter, GroupMeter):
@@ -389,12 +394,3 @@ class QuotaEngine:
             if old is not None and isinstance(bucket.meter, GroupMeter):
                 bucket.meter.take_over(old, bucket.rate_of_all(now) * bucket.policy.span, now)
             self.group_buckets.add(bucket)
-
-    def _reconfigure(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
-        bucket.resolution = self._table.again(kind.config_key, bucket.resolution)
-        limit = bucket.resolution.limit
-        if limit is None:
-            bucket.meter = None
-            return
-        used = bucket.rate_of_all(now) * bucket.policy.span
-        bucket.meter = self.meters.successor(kind.name, bucket.meter, limit, before, now, used=used)

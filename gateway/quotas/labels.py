@@ -3,7 +3,7 @@
 Clients choose their names, so each new name may cost Prometheus new series. Slots are therefore handed out at a limited rate.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
@@ -19,12 +19,28 @@ STEP_BUCKETS: Final = 16
 """The buckets that one step of a tick or of a scrape reads."""
 
 
-class LabelSlots:
-    """At most `most` buckets. If no slot is free, a configured entity takes the slot of another client."""
+def steps_of(buckets: list[Bucket]) -> Iterator[list[Bucket]]:
+    """The buckets of each step. The list is emptied: to free thousands of dropped buckets in one moment would take long."""
+    buckets.reverse()
+    while buckets:
+        part = buckets[-STEP_BUCKETS:]
+        del buckets[-STEP_BUCKETS:]
+        part.reverse()
+        yield part
 
-    __slots__ = ("_credit", "_most", "_others", "_refilled", "buckets")
+
+class LabelSlots:
+    """At most `most` buckets. If no slot is free, a configured entity takes the slot of another client.
+
+    `gone` has the counters of buckets that were dropped without a slot, or before they got one. `rest` is the row of all
+    buckets without a slot, as of the last tick; None before.
+    """
+
+    __slots__ = ("_credit", "_most", "_others", "_refilled", "buckets", "gone", "rest")
 
     def __init__(self, most: int, now: float) -> None:
+        self.gone = Tally()
+        self.rest: UsageRow | None = None
         self.buckets: dict[Bucket, None] = {}  # in the order of their slots
         self._others: dict[Bucket, None] = {}  # of clients that the configuration does not name
         self._most = most
@@ -49,13 +65,20 @@ class LabelSlots:
         bucket.labelled = True
         return True
 
-    def promote(self, bucket: Bucket, gone: Tally, now: float) -> bool:
+    def promote(self, bucket: Bucket, now: float) -> bool:
         """As `grant`, for a bucket that was shown among the others: its counts so far move to `gone`, which stays there."""
         if not (bucket.connections or bucket.resolution.configured) or not self.grant(bucket, now):
             return False
-        add_growth(gone, bucket)
+        add_growth(self.gone, bucket)
         bucket.shown_before = bucket.tally()
         return True
+
+    def drop(self, bucket: Bucket) -> None:
+        """Forget a bucket. Without a slot, its counters move to `gone`."""
+        if bucket.labelled:
+            self.take(bucket)
+        else:
+            add_growth(self.gone, bucket)
 
     def take(self, bucket: Bucket) -> None:
         """Take the bucket's slot. Its counters so far stay under its name; later growth counts for the unnamed buckets."""
@@ -68,10 +91,10 @@ class LabelSlots:
         """The rows of buckets with a limit that were used in the last `seconds`, or were throttled lately."""
         named = list(self.buckets)
         rows: list[UsageRow] = []
-        for start in range(0, len(named), STEP_BUCKETS):
+        for part in steps_of(named):
             rows += [
                 bucket.row(now)
-                for bucket in named[start : start + STEP_BUCKETS]
+                for bucket in part
                 if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
             ]
             yield
@@ -141,13 +164,9 @@ class UnnamedBuckets:
         )
 
 
-def shown_rows(
-    kind: QuotaKind, buckets: Collection[Bucket], slots: LabelSlots, other: UsageRow | None, gone: Tally, now: float
-) -> Steps[list[UsageRow]]:
-    """A row for each bucket with a slot, and one row for all others. `gone` is as for `UnnamedBuckets`.
-
-    `other` is their row of the last tick. Before the first tick it is None, and the first step sums them up.
-    """
+def shown_rows(kind: QuotaKind, buckets: Collection[Bucket], slots: LabelSlots, now: float) -> Steps[list[UsageRow]]:
+    """A row for each bucket with a slot, and one row for all others. Before the first tick, the first step sums them up."""
+    other, gone = slots.rest, slots.gone
     named = list(slots.buckets)
     unnamed = len(buckets) - len(named)
     if other is None and (unnamed or gone.amount):
@@ -157,8 +176,8 @@ def shown_rows(
                 rest.add(bucket, now)
         other = rest.row(kind, gone)
     rows: list[UsageRow] = []
-    for start in range(0, len(named), STEP_BUCKETS):
-        rows += [bucket.row(now) for bucket in named[start : start + STEP_BUCKETS]]
+    for part in steps_of(named):
+        rows += [bucket.row(now) for bucket in part]
         yield
     if other is not None and (unnamed or other.amount_total):
         rows.append(other)

@@ -1,5 +1,7 @@
 """The meters of an engine's buckets: new meters, and meters that continue another one after a change of the configuration."""
 
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.entity import Resolution
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Meter, carry_over, precharge
@@ -21,6 +23,15 @@ class NewMeters:
     def meter(self, kind: str, limit: float, now: float) -> Meter:
         """A new meter of `limit` per second. A listener's rate has a meter without a bucket."""
         return self._with_peers(self._alone(kind, limit, now), limit)
+
+    def reconfigure(self, bucket: Bucket, resolution: Resolution, before: Metering, now: float) -> None:
+        """Give the bucket another resolution. `before` is the metering until now."""
+        bucket.resolution = resolution
+        if resolution.limit is None:
+            bucket.meter = None
+            return
+        used = bucket.rate_of_all(now) * bucket.policy.span
+        bucket.meter = self.successor(bucket.kind.name, bucket.meter, resolution.limit, before, now, used=used)
 
     def successor(
         self, kind: str, old: Meter | None, limit: float, before: Metering, now: float, *, used: float = 0.0

@@ -516,7 +516,7 @@ def test_full_table_drops_idle_buckets_sooner():
     for bucket in crowd(subject, 4):
         subject.release(bucket, START)
     subject.tick(START + 2)
-    crowd(subject, 4, first=4)
+    crowd(subject, 3, first=4)
     assert subject.overflowed == 0
 
 

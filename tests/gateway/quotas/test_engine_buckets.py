@@ -102,19 +102,6 @@ def test_changed_default_reaches_all_its_buckets():
     assert [bucket.resolution.limit for bucket in subject.buckets()] == [500.0, 50.0]
 
 
-@pytest.mark.parametrize(("clients", "left"), [("abcd", 4), ("abcde", 0)])
-def test_engine_drops_idle_buckets_sooner_when_half_full(clients, left):
-    subject = engine(clients=clients, max_buckets=8)
-    for bucket in list(subject.buckets()):
-        subject.release(bucket, START)
-    subject.tick(START + 20.0)
-    assert len(list(subject.buckets())) == left
-    subject.tick(START + 3_599.0)
-    assert len(list(subject.buckets())) == left
-    subject.tick(START + 3_600.0)
-    assert list(subject.buckets()) == []
-
-
 def forgotten(subject, bucket):
     """Have the engine forget a bucket that is still referred to, as by a request without an answer."""
     subject.release(bucket, START)
