@@ -222,7 +222,7 @@ class QuotaEngine:
         if regroup:
             self.group_buckets.follow(settings.groups, change.after)
         if settings.by_broker != before.by_broker:
-            self._drop_misplaced()
+            self._drop_misplaced(now)
         for name, kept in follow_windows(self._policies, settings, now).items():
             for bucket in self._buckets[name].values():
                 bucket.rebind(self._policies[name], kept)
@@ -242,12 +242,12 @@ class QuotaEngine:
             forgive_all([bucket.meter for bucket in self.buckets()], now)  # nobody has waited for these debts
         self.recall()
 
-    def _drop_misplaced(self) -> None:
+    def _drop_misplaced(self, now: float) -> None:
         """Drop the buckets of the other scope. Sessions that hold one take its recent use to their next bucket."""
         for name, buckets in self._buckets.items():
             for tags, bucket in list(buckets.items()):
                 if not in_scope(tags, name, by_broker=self.settings.by_broker):
-                    self._drop(name, bucket)
+                    self._drop(name, bucket, now)
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
@@ -282,7 +282,7 @@ class QuotaEngine:
                         continue  # a reload has dropped it since the first step
                     bucket.tick(now, marking=marking)
                     if bucket.forgettable(now, BUCKET_IDLE_SECONDS) and not isinstance(bucket.meter, GroupMeter):
-                        self._forget(name, bucket)
+                        self._forget(name, bucket, now)
                         continue
                     unnamed = not bucket.labelled and not slots.promote(bucket, now)
                     if not idle.add(bucket, now) and unnamed:
@@ -293,7 +293,7 @@ class QuotaEngine:
                 if by_broker != self.settings.by_broker:
                     break  # as above
                 for bucket in idle.sort_out(part, rest, now):
-                    self._forget(name, bucket)
+                    self._forget(name, bucket, now)
                 yield
             if by_broker == self.settings.by_broker:  # otherwise dropped buckets would count twice: in `rest` and in `gone`
                 slots.rest = rest.row(KINDS[name], slots.gone)
@@ -346,14 +346,14 @@ class QuotaEngine:
         meter = self._meter(kind, resolution, now)
         return Bucket(kind, resolution, meter, self._policies[kind.name], self._totals[kind.name], now)
 
-    def _drop(self, kind: str, bucket: Bucket) -> None:
+    def _drop(self, kind: str, bucket: Bucket, now: float) -> None:
         del self._buckets[kind][bucket.resolution.tags]
         if self._on_forgotten is not None:
             self._on_forgotten(bucket)
-        self._labelled[kind].drop(bucket)
+        self._labelled[kind].drop(bucket, now)
 
-    def _forget(self, kind: str, bucket: Bucket) -> None:
-        self._drop(kind, bucket)
+    def _forget(self, kind: str, bucket: Bucket, now: float) -> None:
+        self._drop(kind, bucket, now)
         bucket.forget(self._successor)
 
     def _successor(self, forgotten: Bucket, now: float) -> Bucket:

@@ -4,10 +4,11 @@ Clients choose their names, so each new name may cost Prometheus new series. Slo
 """
 
 from collections.abc import Collection, Iterator
+from math import inf
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import OTHER
+from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.snapshot import Tally, UsageRow
 from gateway.steps import Steps
@@ -32,17 +33,21 @@ def steps_of(buckets: list[Bucket]) -> Iterator[list[Bucket]]:
 class LabelSlots:
     """At most `most` buckets. If no slot is free, a configured entity takes the slot of another client.
 
+    A client that comes back within `REFILL_SECONDS` after it lost its slot is no new name. So many of them are remembered as
+    there are slots.
+
     `gone` has the counters of buckets that were dropped without a slot, or before they got one. `rest` is the row of all
     buckets without a slot, as of the last tick; None before.
     """
 
-    __slots__ = ("_credit", "_most", "_others", "_refilled", "buckets", "gone", "rest")
+    __slots__ = ("_credit", "_most", "_others", "_past", "_refilled", "buckets", "gone", "rest")
 
     def __init__(self, most: int, now: float) -> None:
         self.gone = Tally()
         self.rest: UsageRow | None = None
         self.buckets: dict[Bucket, None] = {}  # in the order of their slots
         self._others: dict[Bucket, None] = {}  # of clients that the configuration does not name
+        self._past: dict[Tags, float] = {}  # the names that lost their slots, and when; the latest last
         self._most = most
         self._credit = float(most)
         self._refilled = now
@@ -52,17 +57,27 @@ class LabelSlots:
         if bucket.resolution.tags.overflow:
             return False
         if bucket.resolution.configured:
-            if len(self.buckets) >= self._most and not self._make_room():
+            if len(self.buckets) >= self._most and not self._make_room(now):
                 return False
         else:
-            self._credit = min(self._most, self._credit + (now - self._refilled) * self._most / REFILL_SECONDS)
-            self._refilled = now
-            if len(self.buckets) >= self._most or self._credit < 1.0:
+            if len(self.buckets) >= self._most or not (self._is_known(bucket, now) or self._pay(now)):
                 return False
-            self._credit -= 1.0
             self._others[bucket] = None
+        self._past.pop(bucket.resolution.tags, None)
         self.buckets[bucket] = None
         bucket.labelled = True
+        return True
+
+    def _is_known(self, bucket: Bucket, now: float) -> bool:
+        return now - self._past.get(bucket.resolution.tags, -inf) <= REFILL_SECONDS
+
+    def _pay(self, now: float) -> bool:
+        """Pay for a new name."""
+        self._credit = min(self._most, self._credit + (now - self._refilled) * self._most / REFILL_SECONDS)
+        self._refilled = now
+        if self._credit < 1.0:
+            return False
+        self._credit -= 1.0
         return True
 
     def promote(self, bucket: Bucket, now: float) -> bool:
@@ -73,17 +88,22 @@ class LabelSlots:
         bucket.shown_before = bucket.tally()
         return True
 
-    def drop(self, bucket: Bucket) -> None:
+    def drop(self, bucket: Bucket, now: float) -> None:
         """Forget a bucket. Without a slot, its counters move to `gone`."""
         if bucket.labelled:
-            self.take(bucket)
+            self.take(bucket, now)
         else:
             add_growth(self.gone, bucket)
 
-    def take(self, bucket: Bucket) -> None:
+    def take(self, bucket: Bucket, now: float) -> None:
         """Take the bucket's slot. Its counters so far stay under its name; later growth counts for the unnamed buckets."""
         del self.buckets[bucket]
         self._others.pop(bucket, None)
+        tags = bucket.resolution.tags
+        self._past.pop(tags, None)
+        self._past[tags] = now
+        if len(self._past) > self._most:
+            del self._past[next(iter(self._past))]
         bucket.labelled = False
         bucket.shown_before = bucket.tally()
 
@@ -100,11 +120,11 @@ class LabelSlots:
             yield
         return rows
 
-    def _make_room(self) -> bool:
+    def _make_room(self, now: float) -> bool:
         """Take the least recently used slot of an entity that is not configured."""
         if not self._others:
             return False
-        self.take(min(self._others, key=lambda bucket: (bucket.connections > 0, bucket.last_used)))
+        self.take(min(self._others, key=lambda bucket: (bucket.connections > 0, bucket.last_used)), now)
         return True
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, short_name
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import STEP_BUCKETS, UnnamedBuckets, add_growth
+from gateway.quotas.labels import STEP_BUCKETS, LabelSlots, UnnamedBuckets, add_growth
 from gateway.quotas.snapshot import Tally
 from gateway.steps import at_once
 
@@ -79,6 +80,42 @@ def test_client_that_stays_gets_a_free_label():
         engine.tick(hour * 4_000.0)
     stays.charge(50, 8_000.0)
     assert {row.client_id: row.amount_total for row in engine.snapshot(8_000.0)} == {"stays": 50, "<other>": 500}
+
+
+def unnamed(*clients: str) -> list[Bucket]:
+    """Return a bucket without a slot for each of `clients`."""
+    engine = engine_of(max_labelled=0)
+    return [engine.acquire("produce", "u", name, 0.0) for name in clients]
+
+
+@pytest.mark.parametrize(("later", "paid"), [(10.0, True), (3_600.0, False), (3_601.0, True)])
+def test_client_that_comes_back_keeps_its_name(later, paid):
+    """Within an hour its name is no new one. Of one new name an hour, it then leaves the next one for others."""
+    a, b = unnamed("a", "b")
+    slots = LabelSlots(1, 0.0)
+    assert slots.grant(a, 0.0)
+    slots.drop(a, 0.0)
+    assert slots.grant(a, later)
+    slots.drop(a, later)
+    assert slots.grant(b, later) is not paid
+
+
+def test_as_many_names_are_remembered_as_there_are_slots():
+    a, b, c, d = unnamed("a", "b", "c", "d")
+    slots = LabelSlots(2, 0.0)
+    for pair, begin, end in (((a, b), 0.0, 3_600.0), ((c, d), 3_600.0, 3_600.0)):
+        assert [slots.grant(bucket, begin) for bucket in pair] == [True, True]
+        for bucket in pair:
+            slots.drop(bucket, end)
+    assert [slots.grant(bucket, 3_600.0) for bucket in (a, b, c, d)] == [False, False, True, True]
+
+
+def test_returning_clients_get_no_more_slots_than_there_are():
+    a, b, c = unnamed("a", "b", "c")
+    slots = LabelSlots(2, 0.0)
+    assert [slots.grant(bucket, 0.0) for bucket in (a, b)] == [True, True]
+    slots.drop(a, 3_600.0)
+    assert [slots.grant(bucket, 3_600.0) for bucket in (c, a)] == [True, False]
 
 
 def test_tick_of_many_entities_comes_in_steps():
