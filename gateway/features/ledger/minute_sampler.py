@@ -1,12 +1,12 @@
 """Samples the buckets of an engine once a minute."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Generic, TypedDict, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from gateway.events import AT_BROKER
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import Resolution
+from gateway.quotas.entity import Resolution, Tags
 from gateway.steps import Steps
 
 MINUTE = 60.0
@@ -33,6 +33,14 @@ class SampleHead(TypedDict):
     active_seconds: int
 
 
+class _Use(NamedTuple):
+    """One entity's use of one kind since the last sample. `resolution` is that of its last bucket."""
+
+    resolution: Resolution
+    growth: Totals
+    peak: float
+
+
 def quota_of(resolution: Resolution) -> str | None:
     """The field `quota` of an event."""
     if resolution.entity is None:
@@ -44,13 +52,17 @@ def quota_of(resolution: Resolution) -> str | None:
 class MinuteSampler(ABC, Generic[SampleT]):
     """Remembers the totals of each bucket at the last sample. `wall` is in seconds since the epoch.
 
-    `dropped` counts samples and buckets beyond `MAX_SAMPLES`.
+    An entity whose buckets are dropped and made again has one sample, as if it had kept the first. `dropped` counts entities
+    beyond `MAX_SAMPLES`.
     """
 
     def __init__(self, wall: float) -> None:
         self._minute = wall // MINUTE
         self._seen: dict[Bucket, Totals] = {}
-        self._forgotten: list[Bucket] = []
+        self._peaks: dict[Bucket, float] = {}  # that a `take` has read and not returned yet
+        self._forgotten: dict[tuple[str, Tags], _Use] = {}
+        self._reading = False
+        self._late: list[Bucket] = []  # forgotten since `take` began
         self.dropped = 0
 
     @abstractmethod
@@ -58,20 +70,25 @@ class MinuteSampler(ABC, Generic[SampleT]):
         """Totals that only rise. The first is the amount, the last one the active seconds."""
 
     @abstractmethod
-    def _is_idle(self, before: Totals, now: Totals) -> bool:
+    def _is_idle(self, growth: Totals) -> bool:
         """True if the minute has no sample."""
 
     @abstractmethod
-    def _sample(self, head: SampleHead, before: Totals, now: Totals) -> SampleT: ...
+    def _sample(self, head: SampleHead, growth: Totals, peak: float) -> SampleT:
+        """`peak` is the largest figure of the minute, see `_take_peak`."""
+
+    def _take_peak(self, bucket: Bucket) -> float:  # noqa: ARG002
+        """The largest figure since the last call."""
+        return 0.0
 
     def forgotten(self, bucket: Bucket) -> None:
-        """Keep a bucket that the engine drops, so that the next `take` samples its use since the last minute."""
-        if bucket.amount_total == self._seen.get(bucket, _UNUSED)[0]:
-            return
-        if len(self._forgotten) >= MAX_SAMPLES:
+        """Keep the use of a bucket that the engine drops, for the sample of its entity."""
+        if not self._reading:
+            self._fold(bucket)
+        elif len(self._late) >= MAX_SAMPLES:
             self.dropped += 1
-        else:
-            self._forgotten.append(bucket)
+        else:  # it is known after the end of `take` which minute has its use
+            self._late.append(bucket)
 
     def take(self, gateway: str, buckets: Iterable[Bucket], wall: float, *, last: bool = False) -> Steps[list[SampleT]]:
         """The samples of the last minute; none before the minute is over, except for the `last` call.
@@ -81,48 +98,84 @@ class MinuteSampler(ABC, Generic[SampleT]):
         minute = wall // MINUTE
         if minute == self._minute and not last:
             return []
+        self._fold_late()  # of steps that were given up
+        self._reading = True
         began_ms = int(self._minute * MINUTE * 1000)
         seen: dict[Bucket, Totals] = {}
-        forgotten = list(self._forgotten)
         samples: list[SampleT] = []
         dropped = 0
-        for bucket in (*buckets, *forgotten):
+        for kind, use in self._uses(list(buckets), seen):
             yield
-            before = self._seen.get(bucket, _UNUSED)
-            seen[bucket] = now = self._totals(bucket)
-            if self._is_idle(before, now):
+            if self._is_idle(use.growth):
                 continue
             if len(samples) >= MAX_SAMPLES:
                 dropped += 1
                 continue
-            head = _head(gateway, began_ms, bucket, before, now)
-            samples.append(self._sample(head, before, now))
-        for bucket in forgotten:
-            del seen[bucket]
-        del self._forgotten[: len(forgotten)]
+            samples.append(self._sample(_head(gateway, began_ms, kind, use), use.growth, use.peak))
         self._minute, self._seen = minute, seen
+        self._peaks, self._forgotten = {}, {}
+        self._reading = False
+        self._fold_late()
         self.dropped += dropped
         return samples
 
+    def _uses(self, buckets: list[Bucket], seen: dict[Bucket, Totals]) -> Iterator[tuple[str, _Use]]:
+        """The kinds and uses of all entities. `seen` gets the totals of the buckets."""
+        forgotten = dict(self._forgotten)
+        for bucket in buckets:
+            seen[bucket] = now = self._totals(bucket)
+            yield bucket.kind.name, self._use(bucket, now, forgotten.pop(_key(bucket), None))
+        for (kind, _), use in forgotten.items():
+            yield kind, use
 
-def _head(gateway: str, time_ms: int, bucket: Bucket, before: Totals, now: Totals) -> SampleHead:
-    resolution = bucket.resolution
-    tags = resolution.tags
+    def _use(self, bucket: Bucket, now: Totals, earlier: _Use | None) -> _Use:
+        """The use of a bucket since the last sample, and of the `earlier` buckets of its entity."""
+        before = self._seen.get(bucket, _UNUSED)
+        growth = (now[0] - before[0], now[1] - before[1], now[2] - before[2], now[3] - before[3])
+        peak = max(self._take_peak(bucket), self._peaks.get(bucket, 0.0))
+        if peak > 0.0:
+            self._peaks[bucket] = peak
+        if earlier is not None:
+            past = earlier.growth
+            growth = (growth[0] + past[0], growth[1] + past[1], growth[2] + past[2], growth[3] + past[3])
+            peak = max(peak, earlier.peak)
+        return _Use(bucket.resolution, growth, peak)
+
+    def _fold(self, bucket: Bucket) -> None:
+        key = _key(bucket)
+        earlier = self._forgotten.get(key)
+        use = self._use(bucket, self._totals(bucket), earlier)
+        self._seen.pop(bucket, None)
+        self._peaks.pop(bucket, None)
+        if earlier is None and self._is_idle(use.growth):
+            return
+        if earlier is None and len(self._forgotten) >= MAX_SAMPLES:
+            self.dropped += 1
+        else:
+            self._forgotten[key] = use
+
+    def _fold_late(self) -> None:
+        for bucket in self._late:
+            self._fold(bucket)
+        self._late = []
+
+
+def _key(bucket: Bucket) -> tuple[str, Tags]:
+    return bucket.kind.name, bucket.resolution.tags
+
+
+def _head(gateway: str, time_ms: int, kind: str, use: _Use) -> SampleHead:
+    tags = use.resolution.tags
     return SampleHead(
         time_ms=time_ms,
         gateway=gateway,
-        kind=bucket.kind.name,
+        kind=kind,
         user=tags.user,
         client_id=tags.client_id,
         ip=tags.ip,
         group=tags.group,
-        quota=quota_of(resolution),
-        limit=resolution.limit,
-        amount=float(now[0] - before[0]),
-        active_seconds=_active_seconds(before, now),
+        quota=quota_of(use.resolution),
+        limit=use.resolution.limit,
+        amount=float(use.growth[0]),
+        active_seconds=min(int(MINUTE), max(1, use.growth[3])),  # the first use may come before the tick that counts its second
     )
-
-
-def _active_seconds(before: Totals, now: Totals) -> int:
-    """From 1 to 60. A bucket counts a second at its next tick, so the first use may not be counted yet."""
-    return min(int(MINUTE), max(1, now[-1] - before[-1]))

@@ -11,10 +11,9 @@ class UsageSampler(MinuteSampler[UsageSample]):
     def _totals(self, bucket: Bucket) -> Totals:
         return bucket.amount_total, bucket.answered_total, bucket.latency_seconds_total, bucket.active_seconds
 
-    def _is_idle(self, before: Totals, now: Totals) -> bool:
-        return now[0] == before[0]
+    def _is_idle(self, growth: Totals) -> bool:
+        return growth[0] == 0
 
-    def _sample(self, head: SampleHead, before: Totals, now: Totals) -> UsageSample:
-        requests = now[1] - before[1]
-        latency_ms = (now[2] - before[2]) * 1000.0 if requests else None
-        return UsageSample(**head, requests=requests, latency_ms=latency_ms)
+    def _sample(self, head: SampleHead, growth: Totals, peak: float) -> UsageSample:  # noqa: ARG002
+        requests = growth[1]
+        return UsageSample(**head, requests=requests, latency_ms=growth[2] * 1000.0 if requests else None)

@@ -73,3 +73,18 @@ def test_dropped_shadow_is_sampled_once():
     (sample,) = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0))
     assert (sample.amount, sample.count) == (1_200.0, 1)
     assert at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.0)) == []
+
+
+def test_shadow_that_is_dropped_and_made_again_has_one_sample():
+    sampler = ShadowSampler(MINUTE)
+    engine = EngineWithShadows(QuotaSettings((ALICE,)), NOW, max_buckets=1, on_shadow_forgotten=sampler.forgotten)
+    for second, amount in ((0.0, 1_300), (50.0, 1_200), (100.0, 50)):
+        for bucket in engine.acquire_path("produce", "alice", "etl", NOW + second):
+            bucket.charge(amount, NOW + second)
+            engine.release(bucket, NOW + second)
+        engine.tick(NOW + second)
+        engine.tick(NOW + second + 40.0)
+    assert list(engine.shadows.buckets()) == []
+    (sample,) = at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0))
+    assert (sample.amount, sample.count, sample.throttle_ms, sample.throttle_max_ms) == (2_550.0, 2, 5_000, 3_000)
+    assert at_once(sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.0)) == []

@@ -1,5 +1,8 @@
 """The use of each bucket by minute."""
 
+import pytest
+
+from gateway.features.ledger import minute_sampler
 from gateway.features.ledger.usage import UsageSampler
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -93,6 +96,99 @@ def test_bucket_dropped_within_its_minute_is_sampled():
         assert list(engine.buckets()) == []
         amounts.append([sample.amount for sample in at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0 * minute))])
     assert amounts == [[500.0], [], [7.0]]
+
+
+EVERYONE = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
+
+
+def crowded(sampler, *rows):
+    """An engine that drops each idle bucket after a second."""
+    return QuotaEngine(QuotaSettings(rows or (EVERYONE,)), NOW, max_buckets=1, on_forgotten=sampler.forgotten)
+
+
+def visit(engine, user, amount, now):
+    """Let a client use its quota and leave. Unless others are there, the next tick after this second drops its bucket."""
+    bucket = engine.acquire("produce", user, "etl", now)
+    bucket.charge(amount, now)
+    bucket.answered_total, bucket.latency_seconds_total = 2, 0.25
+    engine.release(bucket, now)
+    engine.tick(now)
+
+
+def samples_of(sampler, engine, minute, **rest):
+    """The users, amounts and active seconds of a minute."""
+    samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0 * minute, **rest))
+    return [(each.user, each.amount, each.active_seconds) for each in samples]
+
+
+@pytest.mark.parametrize("visits", [1, 2, 20])
+@pytest.mark.parametrize("stays", [False, True])
+def test_client_that_is_dropped_and_returns_has_one_sample(visits, stays):
+    sampler = UsageSampler(MINUTE)
+    engine = crowded(sampler)
+    for number in range(visits):
+        visit(engine, "alice", 100, NOW + 2.0 * number)
+        engine.tick(NOW + 2.0 * number + 1.0)
+    assert list(engine.buckets()) == []
+    if stays:
+        visit(engine, "alice", 7, NOW + 50.0)
+    samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0))
+    visits += stays
+    assert [(each.user, each.amount, each.requests, each.latency_ms, each.active_seconds) for each in samples] == [
+        ("alice", 100.0 * (visits - stays) + 7.0 * stays, 2 * visits, 250.0 * visits, visits)
+    ]
+    assert samples_of(sampler, engine, 2) == []
+
+
+def test_sample_of_two_buckets_has_the_latest_limit():
+    """As if the first bucket had stayed."""
+    sampler = UsageSampler(MINUTE)
+    engine = crowded(sampler)
+    visit(engine, "alice", 100, NOW)
+    engine.tick(NOW + 1.0)
+    engine.apply(QuotaSettings((ALICE, EVERYONE)), NOW + 1.0)
+    visit(engine, "alice", 100, NOW + 2.0)
+    (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0))
+    assert (sample.amount, sample.quota, sample.limit) == (200.0, "user=alice", 1_000)
+
+
+def test_bound_of_a_minute_counts_entities(monkeypatch):
+    monkeypatch.setattr(minute_sampler, "MAX_SAMPLES", 2)
+    sampler = UsageSampler(MINUTE)
+    engine = crowded(sampler)
+    for number in range(9):
+        visit(engine, "alice" if number % 2 else "bob", 10, NOW + 2.0 * number)
+        engine.tick(NOW + 2.0 * number + 1.0)
+    assert sampler.dropped == 0
+    visit(engine, "carol", 10, NOW + 50.0)
+    engine.tick(NOW + 51.0)
+    assert sampler.dropped == 1
+    assert samples_of(sampler, engine, 1) == [("bob", 50.0, 5), ("alice", 40.0, 4)]
+    assert sampler.dropped == 1
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+@pytest.mark.parametrize("given_up", [False, True])
+def test_bucket_dropped_while_buckets_are_read_counts_once(read, given_up):
+    """Use after its bucket is read counts for the next minute."""
+    sampler = UsageSampler(MINUTE)
+    engine = QuotaEngine(QuotaSettings((EVERYONE,)), NOW, max_buckets=2, on_forgotten=sampler.forgotten)
+    for user in ("alice", "bob"):
+        visit(engine, user, 100, NOW)
+    steps = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    for _ in range(read):
+        next(steps)
+    visit(engine, "alice", 7, NOW + 1.0)
+    engine.tick(NOW + 200.0)
+    assert list(engine.buckets()) == []
+    late = 7.0 if read and not given_up else 0.0
+    if given_up:
+        steps.close()
+        first = samples_of(sampler, engine, 1, last=True)
+    else:
+        first = [(each.user, each.amount, each.active_seconds) for each in at_once(steps)]
+    assert sum(amount for _, amount, _ in first) == 207.0 - late
+    assert [amount for _, amount, _ in samples_of(sampler, engine, 2)] == [late] * (late > 0)
 
 
 def test_address_bucket_is_sampled_by_ip():
