@@ -141,8 +141,8 @@ class QuotaEngine:
     def changed(self) -> Iterator[tuple[UsageKey, UsageAccount] | None]:
         """The accounts whose use has not been published yet, and None after each step. The engine may be used meanwhile."""
         for kind, buckets in self._buckets.items():
-            for start in range(0, len(every := list(buckets.values())), STEP_BUCKETS):
-                for bucket in every[start : start + STEP_BUCKETS]:
+            for part in steps_of(list(buckets.values())):
+                for bucket in part:
                     if bucket.amount_total != bucket.shared_total and not bucket.resolution.tags.overflow:
                         yield (kind, bucket.resolution.tags), bucket
                 yield None
