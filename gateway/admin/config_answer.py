@@ -2,11 +2,14 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Final
 
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.log import iso
+
+_SHOWN_LINES: Final = 6
 
 
 async def config_answer(effective: EffectiveConfig) -> dict[str, Any]:
@@ -25,7 +28,7 @@ async def config_answer(effective: EffectiveConfig) -> dict[str, Any]:
 
 
 def config_facts(effective: EffectiveConfig) -> dict[str, Any]:
-    """The part `config` of the live page."""
+    """The part `config` of the live page. It goes to each viewer each second, so it has the first lines of a reload only."""
     last = effective.last
     return {
         "version": effective.version,
@@ -33,7 +36,12 @@ def config_facts(effective: EffectiveConfig) -> dict[str, Any]:
         "reloads": dict(effective.reloads),
         "last_reload": None
         if last is None
-        else {"success": last.success, "at": iso(last.at), "lines": [*last.changes, *map(str, last.problems)]},
+        else {
+            "success": last.success,
+            "at": iso(last.at),
+            "lines": [str(line) for line in islice(chain(last.changes, last.problems), _SHOWN_LINES)],
+            "line_count": len(last.changes) + len(last.problems),
+        },
     }
 
 

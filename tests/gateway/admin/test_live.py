@@ -14,6 +14,8 @@ from gateway.admin import live
 from gateway.admin.live import MAX_THROTTLED, GatewaySnapshots
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.config.effective import ReloadResult
+from gateway.config.problems import Problem
 from gateway.log import iso
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -131,6 +133,17 @@ async def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> Non
     assert snapshot["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
 
 
+async def test_picture_has_the_first_lines_of_a_reload(view: AdminView) -> None:
+    changes = tuple([f"quotas.entities: added user=tenant-{number}" for number in range(10_000)])
+    view.effective.record(ReloadResult(0.0, view.effective.config, changes))
+    reload = (await GatewaySnapshots(view).snapshot())["config"]["last_reload"]
+    assert (reload["success"], reload["lines"], reload["line_count"]) == (True, list(changes[:6]), 10_000)
+    problems = tuple([Problem("quotas", f"odd {number}", "mend it") for number in range(6)])
+    view.effective.record(ReloadResult(0.0, view.effective.config, problems=problems))
+    reload = (await GatewaySnapshots(view).snapshot())["config"]["last_reload"]
+    assert (reload["success"], reload["lines"], reload["line_count"]) == (False, [str(each) for each in problems], 6)
+
+
 async def test_ipv6_address_of_a_broker_has_brackets(view: AdminView) -> None:
     snapshot = await GatewaySnapshots(replace(view, brokers=lambda: {1: ("2001:db8::1", 9092)})).snapshot()
     assert snapshot["brokers"] == [{"id": 1, "address": "[2001:db8::1]:9092"}]
@@ -197,3 +210,7 @@ def test_page_loads_nothing_from_elsewhere() -> None:
 def test_page_has_every_element_that_its_script_fills() -> None:
     written = set(re.findall(r"\$\(\"([a-z-]+)\"\)", PAGE)) | set(re.findall(r"table\(\"([a-z]+)\"", PAGE))
     assert written <= set(re.findall(r"id=\"([a-z-]+)\"", PAGE))
+
+
+def test_page_says_how_many_lines_of_a_reload_it_leaves_out() -> None:
+    assert "and ${reload.line_count - reload.lines.length} more: /api/config" in PAGE
