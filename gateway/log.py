@@ -5,9 +5,9 @@ import logging
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 
 from gateway import clock
 from gateway.log_writer import LogWriter
@@ -25,6 +25,16 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 def iso(seconds: float) -> str:
     """Wall clock seconds as ISO 8601 in UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_MOST_CHANGES: Final = 100
+
+
+def first_changes(changes: Sequence[str]) -> list[str]:
+    """The changes that a line of the log names. The last part is the number of all, if there are more."""
+    if len(changes) <= _MOST_CHANGES:
+        return list(changes)
+    return [*changes[:_MOST_CHANGES], f"{len(changes) - _MOST_CHANGES} more, {len(changes)} in all"]
 
 
 class JsonFormatter(logging.Formatter):

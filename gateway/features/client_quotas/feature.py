@@ -13,6 +13,7 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.config.model import QuotasConfig
 from gateway.config.section import WindowConfig
 from gateway.feature import Feature
+from gateway.log import first_changes
 from gateway.observer import LimitChange, Outlet, limit_changes
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
@@ -115,8 +116,7 @@ class ClientQuotas(Feature[QuotasConfig]):
         if ended or begun:
             self._put(step, now)
             lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
-            lines += step.overruled
-            _log.info("other quotas count now: %s", "; ".join(lines), extra={"changes": lines})
+            _log.info("other quotas count now: %s", "; ".join([*first_changes(lines), *first_changes(step.overruled)]))
             self._outlet.file_changed(step.limits, source="schedule")
         self._change = step.change
         for row in self._section.rows:

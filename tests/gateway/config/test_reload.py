@@ -1,6 +1,7 @@
 """Reloads of real files that change as people and Kubernetes change them."""
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -16,6 +17,7 @@ from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.reload import Reloader, plan
+from gateway.log import JsonFormatter
 from gateway.observer import Outlet
 
 HEAD = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\nlisteners: [{name: clients, bootstrap_port: 21200}]\n'
@@ -107,6 +109,21 @@ async def test_changed_file_is_applied(path: Path, change: Callable[[Path, str],
     assert result.changes == ("quotas.entities: changed user=alice (producer_byte_rate 100000 -> producer_byte_rate 200000)",)
     assert (rate(result.config), rate(again.config)) == (200_000, 300_000)
     assert watched.applied == [(100_000, 200_000), (200_000, 300_000)]
+
+
+async def test_log_names_each_change_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [f"    - {{user: u{number}, producer_byte_rate: 1}}\n" for number in range(1_000, 1_150)]
+    with caplog.at_level(logging.INFO, "weir.reload"):
+        async with watching(path, config(100_000)) as watched:
+            in_place(path, text(200_000))
+            await watched.next()
+            in_place(path, f"{HEAD}quotas:\n  entities:\n{''.join(rows)}")
+            changes = (await watched.next()).changes
+    one, many = [record for record in caplog.records if "reloaded" in record.getMessage()]
+    assert JsonFormatter().format(one).count("200000") == 1
+    line = JsonFormatter().format(many)
+    assert [change for change in changes if change in line] == list(changes[:100])
+    assert "; 51 more, 151 in all; a note" in line
 
 
 async def test_change_is_prepared_in_a_thread(path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gateway.background import BackgroundTasks
 from gateway.events import GrantExpired, QuotaChanged
 from gateway.features.client_quotas.feature import ClientQuotas, quota_settings
+from gateway.log import JsonFormatter
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -86,6 +87,16 @@ def test_log_names_grant_without_effect(caplog: pytest.LogCaptureFixture) -> Non
     assert gateway.limit() == 1_000.0
     (line,) = caplog.messages
     assert "user=alice: producer_byte_rate stays 1000, because this value was set through the API" in line
+
+
+def test_log_names_the_first_hundred_ended_rows(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway(*(f"{{user: u{number}, producer_byte_rate: 1, until: 2026-12-01T06:00Z}}" for number in range(150)))
+    with caplog.at_level(logging.INFO, "weir.quotas"):
+        gateway.at(END)
+    (record,) = caplog.records
+    line = JsonFormatter().format(record)
+    assert line.count("does not count any more") == 100
+    assert "; 50 more, 150 in all" in line
 
 
 def test_clock_that_jumps_back_renews_a_grant_without_expiry() -> None:
