@@ -13,7 +13,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.cluster.discovery import Discovery
-from gateway.config.effective import ConfigHistory, EffectiveConfig
+from gateway.config.effective import ConfigHistory
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.config.topic_keys import own_topics
@@ -89,10 +89,10 @@ class Gateway:
         self._features = features = InstalledFeatures(parts, path, config, worker)
         self._path = path
         self._tasks = BackgroundTasks(parts.counters.task_restarts)
-        self._effective = EffectiveConfig(config, clock.wall(), parts.outlet)
+        self._effective = parts.effective
         if history is not None:
             self._effective.go_on_from(history)
-        self._reloader = Reloader(path, config, self._apply, self._effective.record, prepare=features.prepare)
+        self._reloader = Reloader(path, config, self._apply, self._effective.record, prepare=self._prepare)
 
         self._handlers, self._collect_budget = features.handlers(), CollectBudget()
         self._admission = features.connections.admission
@@ -123,7 +123,6 @@ class Gateway:
             brokers=parts.brokers.addresses,
             forgive=self._forgive,
             dynamic=lambda: parts.engine.settings.dynamic,
-            config_file=path.name,
             sessions=lambda: parts.sessions,
         )
         self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)
@@ -227,6 +226,11 @@ class Gateway:
             for node_id in due:
                 if node_id not in used:
                     brokers.forget(node_id)
+
+    def _prepare(self, config: WeirConfig) -> None:
+        """Compute what the change to a config needs, in a thread."""
+        self._features.prepare(config)
+        self._effective.places.prepare(config)
 
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         """Put a new config into effect, on open connections as well; return notes for the operator."""

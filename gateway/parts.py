@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway import clock
-from gateway.admin.rows import CurrentPlaces
 from gateway.alter_queue import AlterQueue
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream
+from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
 from gateway.config.topic_keys import own_topics
 from gateway.feature import Feature
@@ -55,6 +55,7 @@ class SharedParts:
         """Raises OSError if the certificates of `upstream.tls` can't be used."""
         self.counters: Final = Counters()
         self.outlet: Final = Outlet(gateway_name(config.ledger, worker), [self.counters])
+        self.effective: Final = EffectiveConfig(config, clock.wall(), self.outlet, path.name)
         self.usage: Final = UsageSampler(clock.wall())
         self.shadow_usage: Final = ShadowSampler(clock.wall())
         self.engine: Final = EngineWithShadows(
@@ -95,7 +96,7 @@ class InstalledFeatures:
         )  # fmt: skip
         if self.ledger is not None:
             outlet.observe(self.ledger)
-        client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider)
+        client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider, beside=parts.effective.places.prepare)
         self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet, engine.shadows)
         self.mutations: Final = ControllerMutations()
         self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
@@ -132,7 +133,7 @@ class InstalledFeatures:
         self._engine = engine
         # The supervisor has it for workers.
         notify = None if worker is not None else Notify(
-            config.notify, outlet.gateway, self._active_rows, CurrentPlaces(lambda: self._config, path.name), path.parent
+            config.notify, outlet.gateway, self._active_rows, parts.effective.places, path.parent
         )  # fmt: skip
 
         # Each feature, and the choice of its own section from a config.

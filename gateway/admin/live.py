@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.admin.config_answer import config_facts
 from gateway.admin.json_text import json_parts
-from gateway.admin.rows import CurrentPlaces, described
+from gateway.admin.rows import described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
 from gateway.config.endpoints import ServerAddress
@@ -112,7 +112,6 @@ class GatewaySnapshots:
 
     def __init__(self, view: AdminView) -> None:
         self._view = view
-        self._places = CurrentPlaces(lambda: view.effective.config, view.config_file)
         self._history: deque[Point] = deque(maxlen=HISTORY_SECONDS)
         self._throttled_before: float | None = None
 
@@ -136,7 +135,7 @@ class GatewaySnapshots:
         view = self._view
         wall = view.wall()  # as the rows have the time at which their reading begins
         rows = await view.rows()
-        return {**await self.facts(), **await in_slices(ranked(rows, self._places(), wall))}
+        return {**await self.facts(), **await in_slices(ranked(rows, view.effective.places(), wall))}
 
     async def facts(self) -> dict[str, Any]:
         """The snapshot without the entities."""

@@ -1,11 +1,9 @@
 """The rows of `/api/quotas` and `/api/throttles`: the use of a bucket, with the quota that binds and its place."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from gateway import clock
-from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
@@ -37,21 +35,6 @@ def described(rows: Iterable[UsageRow], places: Places, wall: float) -> Steps[li
         )
         yield
     return found
-
-
-class CurrentPlaces:
-    """The `Places` of the config in effect, made again after a reload, and when other rows count."""
-
-    def __init__(self, config: Callable[[], WeirConfig], file: str) -> None:
-        self._config = config
-        self._file = file
-        self._places: Places | None = None
-
-    def __call__(self) -> Places:
-        config = self._config()
-        if self._places is None or not self._places.hold(config, clock.utc()):
-            self._places = Places(config, self._file)
-        return self._places
 
 
 def undescribed(rows: list[Mapping[str, Any]]) -> Steps[list[UsageRow]]:

@@ -21,7 +21,7 @@ from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.pieces import Pieces
-from gateway.admin.rows import EARLY, CurrentPlaces, described
+from gateway.admin.rows import EARLY, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
 from gateway.features.catalogue import FEATURES
@@ -37,7 +37,6 @@ class AdminServer(PageServer):
 
     def __init__(self, view: AdminView, at: Address | Path) -> None:
         self._view = view
-        self._places = CurrentPlaces(lambda: view.effective.config, view.config_file)
         snapshots = GatewaySnapshots(view)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
@@ -82,7 +81,7 @@ class AdminServer(PageServer):
 
     async def _configured(self) -> web.Response:
         # Thousands of entities take long, so a thread lists them.
-        rows = await asyncio.to_thread(configured_rows, self._places(), self._view.dynamic())
+        rows = await asyncio.to_thread(configured_rows, self._view.effective.places(), self._view.dynamic())
         return await self._json({"rows": rows})
 
     async def _throttles(self) -> web.Response:
@@ -103,7 +102,7 @@ class AdminServer(PageServer):
         rows = await view.rows()
         if throttled_only:
             rows = [row for row in rows if row.throttle_left > 0.0]
-        places = self._places()
+        places = view.effective.places()
         return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
 
     async def _active(self) -> web.Response:
@@ -113,7 +112,7 @@ class AdminServer(PageServer):
 
     async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
         # Thousands of entities take long, so a thread looks through them.
-        answer = await asyncio.to_thread(explain_client, client, self._places(), self._view.dynamic())
+        answer = await asyncio.to_thread(explain_client, client, self._view.effective.places(), self._view.dynamic())
         return with_use(answer, (await self._shared_usage.get()).rows)
 
     def _report(self, page: str) -> Page:

@@ -59,7 +59,7 @@ class AdminView:
     """A running gateway. `not_ready` returns the reason if balancers should send no clients here, otherwise None.
 
     `brokers` returns the address of each broker by node id. `forgive` clears debts. `dynamic` returns the quotas of the quota
-    API. `config_file` is the file's name in the places of quotas. `sessions` returns the open sessions.
+    API. `sessions` returns the open sessions.
     """
 
     engine: EngineView
@@ -70,7 +70,6 @@ class AdminView:
     brokers: Callable[[], Mapping[int, tuple[str, int]]] = dict
     forgive: Callable[[DebtFilter], Sequence[ClearedDebt]] = lambda _: ()
     dynamic: Callable[[], DynamicQuotas] = dict
-    config_file: str = "weir.yaml"
     sessions: Callable[[], Iterable[ListedSession]] = tuple
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.config.model import WeirConfig
+from gateway.config.places import CurrentPlaces
 from gateway.config.problems import Problem
 from gateway.events import ConfigApplied
 from gateway.observer import Outlet
@@ -41,8 +42,10 @@ class ConfigHistory:
 class EffectiveConfig:
     """The config in effect. `version` counts from 1, and grows with each accepted file that changes a key."""
 
-    def __init__(self, config: WeirConfig, loaded_at: float, outlet: Outlet) -> None:
+    def __init__(self, config: WeirConfig, loaded_at: float, outlet: Outlet, file: str = "weir.yaml") -> None:
+        """`file` is the file's name in the places of quotas."""
         self.config = config
+        self.places = CurrentPlaces(lambda: self.config, file)
         self.loaded_at = loaded_at
         self.last_success_at = loaded_at
         self.version = 1
@@ -71,6 +74,7 @@ class EffectiveConfig:
         if result.success:
             self.last_success_at = result.at
             self.config = result.config  # also without a change: entities may be on other lines of the file
+            self.places()  # nothing keeps the config before
         if result.changes:
             self.loaded_at = result.at
             self.version += 1

@@ -1,6 +1,6 @@
 """The places at which the quotas in effect are set: a line of the config file, a key of it, or the quota API."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -58,3 +58,22 @@ class Places:
             return DEFAULT_VALUE
         line = self._lines.get(path)
         return f"{self._file}:{line}" if line is not None else f"{self._file}: {key_path(path)}"
+
+
+class CurrentPlaces:
+    """The `Places` of the config in effect, for all who ask. The event loop makes them only if no thread has prepared them."""
+
+    def __init__(self, config: Callable[[], WeirConfig], file: str) -> None:
+        self._config = config
+        self._file = file
+        self._places = self._prepared = Places(config(), file)
+
+    def prepare(self, config: WeirConfig | None = None) -> None:
+        """Make the places of a config that may take effect. None: other rows of the config in effect count from now on."""
+        self._prepared = Places(self._config() if config is None else config, self._file)
+
+    def __call__(self) -> Places:
+        config, now = self._config(), clock.utc()
+        if not self._places.hold(config, now):
+            self._places = self._prepared if self._prepared.hold(config, now) else Places(config, self._file)
+        return self._places

@@ -19,7 +19,6 @@ import gateway
 from gateway import clock, open_files, service_manager
 from gateway.admin.http import AdminBindError
 from gateway.admin.metrics.row import families
-from gateway.admin.rows import CurrentPlaces
 from gateway.background import BackgroundTasks
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
@@ -66,7 +65,7 @@ class Supervisor:
 
     def __init__(self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str]) -> None:
         self._path = path
-        self._effective = EffectiveConfig(config, clock.wall(), Outlet())
+        self._effective = EffectiveConfig(config, clock.wall(), Outlet(), path.name)
         self._directory = directory
         self._common = Worker(0, directory.path, directory.claims)
         self._locks = StateLocks(config.state, path)
@@ -84,9 +83,9 @@ class Supervisor:
             )
             for worker in workers
         ]
-        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup)
+        places = self._effective.places
+        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup, places.prepare)
         self._restarts: Counter[str] = Counter()
-        places = CurrentPlaces(lambda: self._config, path.name)
         self._admin = WorkersServer(
             self._places,
             (config.admin.host, config.admin.port),

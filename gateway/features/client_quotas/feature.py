@@ -65,13 +65,15 @@ class ClientQuotas(Feature[QuotasConfig]):
         outlet: Outlet,
         reconsider: Callable[[], None],
         now: Callable[[], datetime] = clock.utc,
+        beside: Callable[[], None] = lambda: None,
     ) -> None:
-        """`now` is the wall clock in UTC."""
+        """`now` is the wall clock in UTC. A thread calls `beside` before other temporary rows count."""
         self._section = section
         self._engine = engine
         self._outlet = outlet
         self._reconsider = reconsider
         self._now = now
+        self._beside = beside
         self._reloaded = asyncio.Event()
         self._task: BackgroundTask | None = None
         self._prepared: _Step | None = None
@@ -132,13 +134,18 @@ class ClientQuotas(Feature[QuotasConfig]):
             now = self._now()
             if self._due(now):
                 with suppress(RuntimeError):  # no thread can be started: `look` computes the step itself
-                    self._prepared = await asyncio.to_thread(self._step_to, self._section, now)
+                    self._prepared = await asyncio.to_thread(self._step_in_thread, now)
             self.look(self._now())
             self._reloaded.clear()
             left = _LOOK_SECONDS if self._change is None else (self._change - self._now()).total_seconds()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(left, _SHORTEST_SECONDS), _LOOK_SECONDS)):
                     await self._reloaded.wait()
+
+    def _step_in_thread(self, now: datetime) -> _Step:
+        step = self._step_to(self._section, now)
+        self._beside()
+        return step
 
     def _step_to(self, section: QuotasConfig, now: datetime) -> _Step:
         before, dynamic = self._effective, self._engine.settings.dynamic

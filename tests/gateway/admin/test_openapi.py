@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from gateway.admin.rows import CurrentPlaces
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.load import parse_config
+from gateway.config.places import CurrentPlaces
 from gateway.config.problems import Problem
 from gateway.features.client_quotas.feature import quota_settings
 from gateway.features.groups.feature import Groups

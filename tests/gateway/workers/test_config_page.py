@@ -9,11 +9,11 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.admin.rows import CurrentPlaces
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import ConfigHistory, EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
+from gateway.config.places import CurrentPlaces
 from gateway.config.problems import Problem
 from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer

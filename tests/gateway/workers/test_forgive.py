@@ -11,9 +11,9 @@ import pytest
 
 from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.admin.forgive import PATH
-from gateway.admin.rows import CurrentPlaces
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
+from gateway.config.places import CurrentPlaces
 from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace

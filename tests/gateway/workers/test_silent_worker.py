@@ -10,9 +10,9 @@ from selectors import DefaultSelector
 import pytest
 from aiohttp import ClientSession
 
-from gateway.admin.rows import CurrentPlaces
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
+from gateway.config.places import CurrentPlaces
 from gateway.migration.lift_command import _running_quotas
 from gateway.migration.lift_rules import GatewayQuotas
 from gateway.observer import Outlet

@@ -1,6 +1,7 @@
 """Changes of thousands of rows: a thread prepares them, and the event loop only puts them into effect."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,10 +63,11 @@ def test_refused_reload_leaves_nothing_for_the_next() -> None:
     assert gateway.limit() == 3e6
 
 
-async def at_end_of_grant() -> Gateway:
+async def at_end_of_grant(beside: Callable[[], None] = lambda: None) -> Gateway:
     """A gateway whose background task has looked at the quotas after the end of a grant."""
     gateway = Gateway(*ROWS, now=END - timedelta(seconds=1))
     gateway.quotas._now = lambda: gateway.now
+    gateway.quotas._beside = beside
     async with asyncio.timeout(30), BackgroundTasks(Counter()) as tasks:
         gateway.now = END
         gateway.quotas.start(tasks)
@@ -92,6 +94,9 @@ async def test_thread_prepares_the_end_of_a_grant(monkeypatch: pytest.MonkeyPatc
         return prepared[-1]
 
     monkeypatch.setattr("asyncio.to_thread", noted)
-    gateway = await at_end_of_grant()
+    beside: list[threading.Thread] = []
+    gateway = await at_end_of_grant(lambda: beside.append(threading.current_thread()))
     assert gateway.limit() == 1e6
+    assert len(beside) == 1
+    assert threading.main_thread() not in beside
     assert [step.tables[0].after for step in prepared] == [gateway.engine.table]

@@ -14,11 +14,11 @@ import pytest
 from gateway import clock
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import families
-from gateway.admin.rows import CurrentPlaces
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.config.load import parse_config
+from gateway.config.places import CurrentPlaces
 from gateway.features.notify import feature as module
 from gateway.features.notify.config import NotifyConfig
 from gateway.features.notify.feature import Notify
