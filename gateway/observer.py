@@ -77,26 +77,17 @@ class Outlet:
             )
         )
 
-    def file_changed(self, changes: Iterable[LimitChange], source: str = "file") -> None:
-        for change in changes:
-            self.limit_changed(*change, source=source)
+    def quota_events(
+        self, changes: Iterable[LimitChange], source: str = "file", principal: str | None = None
+    ) -> list[QuotaChanged]:
+        """The events of changed limits. The caller passes them to `notify`. A thread may make thousands of them.
 
-    def limit_changed(
-        self,
-        entity: ClientQuotaEntity,
-        key: str,
-        old: float | None,
-        new: float | None,
-        principal: str | None = None,
-        source: str = "file",
-    ) -> None:
-        """Limits are units per second, None for no limit. The file has no `principal`. Keys of no quota kind are ignored."""
-        kind = _KIND_OF.get(key)
-        if kind is None or old == new:
-            return
-        self.notify(
+        The file has no `principal`. Keys of no quota kind are ignored.
+        """
+        now = self.now_ms()
+        return [
             QuotaChanged(
-                time_ms=self.now_ms(),
+                time_ms=now,
                 gateway=self.gateway,
                 kind=kind,
                 quota=str(entity),
@@ -109,7 +100,22 @@ class Outlet:
                 source=source if principal is None else "api",
                 principal=principal,
             )
-        )
+            for entity, key, old, new in changes
+            if (kind := _KIND_OF.get(key)) is not None and old != new
+        ]
+
+    def limit_changed(
+        self,
+        entity: ClientQuotaEntity,
+        key: str,
+        old: float | None,
+        new: float | None,
+        principal: str | None = None,
+        source: str = "file",
+    ) -> None:
+        """Limits are units per second, None for no limit. The file has no `principal`. Keys of no quota kind are ignored."""
+        for event in self.quota_events([LimitChange(entity, key, old, new)], source, principal):
+            self.notify(event)
 
     def grant_expired(self, entity: ClientQuotaEntity, until: datetime) -> None:
         """Report that the time of an entity's row is over."""

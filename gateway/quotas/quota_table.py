@@ -78,11 +78,12 @@ class QuotaTable:
         """The change to a table of these quotas. It takes long if thousands of rows are others; a thread may compute it."""
         if quotas is self._rows:
             after, changed = self.altered(dynamic)
-            return TableChange(self, after, quotas, dynamic, changed, frozenset())
+            return TableChange(self, after, quotas, dynamic, changed, frozenset(), _has_group(changed.values()))
         table = type(self)(quotas, dynamic)
         keys = self._limits.keys() | table._limits.keys()
         changed = {key: differing for key in keys if (differing := table.changed(key, self))}
-        return TableChange(self, table, quotas, dynamic, changed, self._exempt ^ table._exempt)
+        exemptions = self._exempt ^ table._exempt
+        return TableChange(self, table, quotas, dynamic, changed, exemptions, _has_group([*changed.values(), exemptions]))
 
     def altered(self, dynamic: DynamicQuotas) -> tuple[Self, Changes]:
         """The table with other quotas of the API. A small change of many quotas costs little."""
@@ -247,7 +248,8 @@ class QuotaTable:
 class TableChange:
     """The step from the table `before` to the table `after`. `quotas` and `dynamic` make the table `after`.
 
-    `limits` has the entities with another limit. `exemptions` has the entities that only one of the tables exempts.
+    `limits` has the entities with another limit. `exemptions` has the entities that only one of the tables exempts. `groups` is
+    True if a group is among the entities.
     """
 
     before: QuotaTable
@@ -256,6 +258,7 @@ class TableChange:
     dynamic: DynamicQuotas
     limits: Changes
     exemptions: Set[ClientQuotaEntity]
+    groups: bool
 
     def leads(self, before: QuotaTable, quotas: Sequence[EntityQuota], dynamic: DynamicQuotas) -> bool:
         """True if this is the step from `before` to a table of these quotas."""
@@ -265,10 +268,9 @@ class TableChange:
         """The entities whose quota `key` or exemption differs. Their names are those of buckets."""
         return self.limits.get(key, frozenset()) | self.exemptions
 
-    @property
-    def groups(self) -> bool:
-        """True if a group is among the entities."""
-        return any(entity.group is not None for entities in (*self.limits.values(), self.exemptions) for entity in entities)
+
+def _has_group(sets: Iterable[Set[ClientQuotaEntity]]) -> bool:
+    return any(entity.group is not None for entities in sets for entity in entities)
 
 
 def bounded(limit: float) -> float:

@@ -127,12 +127,17 @@ class ShadowEngine(QuotaEngine):
         on_forgotten: Callable[[Bucket], None] | None = None,
     ) -> None:
         self._above = _parents(settings)
+        self._groups = settings.groups  # with their parents
         super().__init__(_measured_alone(settings), now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
         self.meters = _StretchedMeters(self.settings, shared=shared)
 
     def apply(self, settings: QuotaSettings, now: float, prepared: Iterable[TableChange] = ()) -> None:
-        self._above = _parents(settings)
-        super().apply(_measured_alone(settings), now, prepared)
+        if settings.groups == self._groups:
+            alone = replace(settings, enforce=False, groups=self.settings.groups)
+        else:
+            alone = _measured_alone(settings)
+            self._above, self._groups = _parents(settings), settings.groups
+        super().apply(alone, now, prepared)
 
     def acquire_limited(
         self,

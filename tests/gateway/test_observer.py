@@ -23,7 +23,8 @@ def test_changed_limits_of_the_file():
         EntityQuota(REST, {"producer_byte_rate": 3}),
     ]
     after = [EntityQuota(ALICE, {"producer_byte_rate": 5, "consumer_byte_rate": 2})]
-    noted.outlet.file_changed(limit_changes(before, after))
+    for event in noted.outlet.quota_events(limit_changes(before, after)):
+        noted.outlet.notify(event)
     assert [(each.kind, each.quota, each.old_limit, each.new_limit, each.source) for each in noted.events] == [
         ("produce", "user=alice", 1, 5, "file"),
         ("produce", "user=<default>, client-id=etl", 3, None, "file"),

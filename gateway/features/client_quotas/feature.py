@@ -12,6 +12,7 @@ from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.config.model import QuotasConfig
 from gateway.config.section import WindowConfig
+from gateway.events import QuotaChanged
 from gateway.feature import Feature
 from gateway.log import first_changes
 from gateway.observer import LimitChange, Outlet, limit_changes
@@ -42,7 +43,7 @@ class _Step:
     change: datetime | None
     settings: QuotaSettings
     tables: Sequence[TableChange]
-    limits: Sequence[LimitChange]
+    events: Sequence[QuotaChanged]
     overruled: Sequence[str]
 
     def holds(self, section: QuotasConfig, before: QuotasConfig, dynamic: DynamicQuotas, now: datetime) -> bool:
@@ -77,6 +78,7 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._reloaded = asyncio.Event()
         self._task: BackgroundTask | None = None
         self._prepared: _Step | None = None
+        self._equal: QuotasConfig | None = None  # a section that is equal to the one in effect
         self._at = now()
         self._effective, self._change = section.at(self._at)
         if quota_settings(self._effective) != engine.settings:  # other rows count since the engine was made
@@ -91,21 +93,24 @@ class ClientQuotas(Feature[QuotasConfig]):
 
     def prepare(self, section: QuotasConfig) -> None:
         """With thousands of rows, a step takes too long for the event loop."""
-        if section != self._section:
+        if section == self._section:
+            self._equal = section
+        else:
             self._prepared = self._step_to(section, self._now())
 
     def apply(self, section: QuotasConfig) -> list[str]:
         """The quotas that were set through the API stay in effect."""
         now = self._now()
         self.look(now)  # changes by the clock are not those of the file
-        step = self._prepared_to(section, now)
-        if step is None and section == self._section:
+        step, equal = self._prepared_to(section, now), self._equal
+        self._equal = None
+        if step is None and (section is equal or section == self._section):
             self._section = section  # a row may be on another line of the file
             return []
         step = step or self._step_to(section, now)
         self._put(step, now)
         self._reloaded.set()
-        self._outlet.file_changed(step.limits)
+        self._report(step)
         return list(step.overruled)
 
     def look(self, now: datetime) -> None:
@@ -119,7 +124,7 @@ class ClientQuotas(Feature[QuotasConfig]):
             self._put(step, now)
             lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
             _log.info("other quotas count now: %s", "; ".join([*first_changes(lines), *first_changes(step.overruled)]))
-            self._outlet.file_changed(step.limits, source="schedule")
+            self._report(step)
         self._change = step.change
         for row in self._section.rows:
             until = None if row.when is None else row.when.until
@@ -151,6 +156,8 @@ class ClientQuotas(Feature[QuotasConfig]):
         before, dynamic = self._effective, self._engine.settings.dynamic
         effective, change = section.at(now)
         settings = replace(quota_settings(effective), dynamic=dynamic)
+        if settings.groups == (groups := self._engine.settings.groups):
+            settings = replace(settings, groups=groups)  # equal groups are then the same ones, which `apply` finds at once
         limits = limit_changes(before.rows, effective.rows)
         return _Step(
             section,
@@ -160,7 +167,7 @@ class ClientQuotas(Feature[QuotasConfig]):
             change,
             settings,
             self._engine.prepare(settings),
-            limits,
+            self._outlet.quota_events(limits, "schedule" if section is self._section else "file"),
             overruled(limits, dynamic),
         )
 
@@ -169,6 +176,10 @@ class ClientQuotas(Feature[QuotasConfig]):
         if step is not None and step.holds(section, self._effective, self._engine.settings.dynamic, now):
             return step
         return None
+
+    def _report(self, step: _Step) -> None:
+        for event in step.events:
+            self._outlet.notify(event)
 
     def _put(self, step: _Step, now: datetime) -> None:
         self._section, self._at, self._effective, self._change = step.section, now, step.effective, step.change

@@ -246,3 +246,14 @@ def test_shadow_ceilings_are_not_divided():
     assert not engine.group_buckets.active
     path = engine.acquire_limited("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
     assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]
+
+
+def test_unchanged_groups_are_made_once() -> None:
+    settings = QuotaSettings(groups=(Group("above", ()), Group("below", (GroupRule(user="u*"),), parent="above")))
+    engine = EngineWithShadows(settings, 0.0)
+    before = engine.shadows.settings.groups
+    assert [group.parent for group in before] == [None, None]
+    engine.apply(replace(settings, enforce=False), 1.0)
+    assert engine.shadows.settings.groups is before
+    engine.apply(replace(settings, groups=settings.groups[:1]), 2.0)
+    assert [group.name for group in engine.shadows.settings.groups] == ["above"]

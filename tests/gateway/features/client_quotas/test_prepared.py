@@ -30,7 +30,27 @@ def test_prepared_reload_computes_nothing() -> None:
     assert gateway.limit() == 2e6
     (event,) = gateway.events
     assert isinstance(event, QuotaChanged)
+    assert event is prepared.events[0]
     assert (event.old_limit, event.new_limit, event.source) == (1e6, 2e6, "file")
+
+
+def test_prepared_reload_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{{name: g{number}, match: [{{user: u{number}}}], producer_byte_rate: 1000}}" for number in range(3)]
+    text = entities(*ROWS[:1]) + "  groups:\n" + "".join(f"    - {row}\n" for row in rows)
+    other = parsed(text.replace("1000000", "2000000")).quotas
+    gateway = Gateway(*ROWS[:1], now=END)
+    gateway.quotas.apply(parsed(text).quotas)
+    before = gateway.engine.settings.groups
+    gateway.quotas.prepare(other)
+    gateway.quotas.apply(other)
+    assert gateway.limit() == 2e6
+    assert gateway.engine.settings.groups is before
+    again = parsed(text.replace("1000000", "2000000")).quotas
+    gateway.quotas.prepare(again)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(again), "__eq__", lambda *_: pytest.fail("the event loop compares thousands of rows"))
+        assert gateway.quotas.apply(again) == []
+    assert gateway.quotas._section is again
 
 
 def test_api_change_after_the_preparation_stays() -> None:
