@@ -30,6 +30,14 @@ _log = logging.getLogger("weir.quotas")
 
 
 @dataclass(frozen=True, slots=True)
+class _ByClock:
+    """The rows that end or begin to count, as lines for the log, and all rows with an `until`. Nothing for a reload."""
+
+    lines: Sequence[str] = ()
+    grants: Sequence[EntityQuota] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Step:
     """The change from the rows of `before` to the rows of `section` at the time `at` (UTC).
 
@@ -45,6 +53,7 @@ class _Step:
     tables: Sequence[TableChange]
     events: Sequence[QuotaChanged]
     overruled: Sequence[str]
+    by_clock: "_ByClock"
 
     def holds(self, section: QuotasConfig, before: QuotasConfig, dynamic: DynamicQuotas, now: datetime) -> bool:
         """True if the step leads from `before` to the rows of `section` that count now."""
@@ -119,14 +128,12 @@ class ClientQuotas(Feature[QuotasConfig]):
         if not due:
             return
         step = self._prepared_to(self._section, now) or self._step_to(self._section, now)
-        ended, begun = _without(step.before.rows, step.effective.rows), _without(step.effective.rows, step.before.rows)
-        if ended or begun:
+        if lines := step.by_clock.lines:
             self._put(step, now)
-            lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
-            _log.info("other quotas count now: %s", "; ".join([*first_changes(lines), *first_changes(step.overruled)]))
+            _log.info("other quotas count now: %s", "; ".join([*lines, *first_changes(step.overruled)]))
             self._report(step)
         self._change = step.change
-        for row in self._section.rows:
+        for row in step.by_clock.grants:
             until = None if row.when is None else row.when.until
             if until is not None and since < until <= now:
                 self._outlet.grant_expired(row.entity, until)
@@ -158,7 +165,9 @@ class ClientQuotas(Feature[QuotasConfig]):
         settings = replace(quota_settings(effective), dynamic=dynamic)
         if settings.groups == (groups := self._engine.settings.groups):
             settings = replace(settings, groups=groups)  # equal groups are then the same ones, which `apply` finds at once
-        limits = limit_changes(before.rows, effective.rows)
+        rows = effective.rows
+        limits = limit_changes(before.rows, rows)
+        clock_only = section is self._section
         return _Step(
             section,
             now,
@@ -167,8 +176,9 @@ class ClientQuotas(Feature[QuotasConfig]):
             change,
             settings,
             self._engine.prepare(settings),
-            self._outlet.quota_events(limits, "schedule" if section is self._section else "file"),
+            self._outlet.quota_events(limits, "schedule" if clock_only else "file"),
             overruled(limits, dynamic),
+            _by_clock(before.rows, rows, section.rows) if clock_only else _ByClock(),
         )
 
     def _prepared_to(self, section: QuotasConfig, now: datetime) -> _Step | None:
@@ -186,6 +196,12 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._engine.max_buckets = step.section.max_entities
         self._engine.apply(step.settings, clock.monotonic(), step.tables)
         self._reconsider()
+
+
+def _by_clock(before: Sequence[EntityQuota], after: Sequence[EntityQuota], every: Sequence[EntityQuota]) -> _ByClock:
+    lines = [f"{_row(row)} does not count any more" for row in _without(before, after)]
+    lines += [f"{_row(row)} counts now" for row in _without(after, before)]
+    return _ByClock(first_changes(lines), [row for row in every if row.when is not None and row.when.until is not None])
 
 
 def _without(rows: Sequence[EntityQuota], others: Sequence[EntityQuota]) -> list[EntityQuota]:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.background import BackgroundTasks
-from gateway.events import QuotaChanged
-from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
+from gateway.events import GrantExpired, QuotaChanged
+from gateway.features.client_quotas import feature
+from gateway.features.client_quotas.feature import _without
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, EntityQuota
 from tests.gateway.config.texts import entities, parsed
 from tests.gateway.features.client_quotas.test_temporary import END, ROWS, Gateway
 
@@ -115,8 +117,21 @@ async def test_thread_prepares_the_end_of_a_grant(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("asyncio.to_thread", noted)
     beside: list[threading.Thread] = []
+    compared: list[threading.Thread] = []
+
+    def without(*rows: Sequence[EntityQuota]) -> list[EntityQuota]:
+        compared.append(threading.current_thread())
+        return _without(*rows)
+
+    monkeypatch.setattr(feature, "_without", without)
     gateway = await at_end_of_grant(lambda: beside.append(threading.current_thread()))
     assert gateway.limit() == 1e6
     assert len(beside) == 1
-    assert threading.main_thread() not in beside
+    assert len(compared) == 2
+    assert threading.main_thread() not in [*beside, *compared]
+    assert [(type(event), event.quota) for event in gateway.events if isinstance(event, QuotaChanged | GrantExpired)] == [
+        (QuotaChanged, "user=alice"),
+        (GrantExpired, "user=alice"),
+        (GrantExpired, "user=carol"),
+    ]
     assert [step.tables[0].after for step in prepared] == [gateway.engine.table]
