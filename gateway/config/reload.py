@@ -147,12 +147,13 @@ def _shadow(limits: Mapping[str, float]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _NewConfig:
-    """A config that may take effect: its changes to the one before, and what is odd in it."""
+    """A config that may take effect: its changes to the one before, and what is odd in it. `same`: it is equal to that one."""
 
     config: WeirConfig
     changes: tuple[str, ...]
     warnings: tuple[str, ...]
     characters: int
+    same: bool
 
 
 class Reloader:
@@ -263,9 +264,9 @@ class Reloader:
             if content != self._seen or (asked and self._refusal) or clock.monotonic() >= self._retry_at:
                 # The thread may fail to start. This task is then started again, and has not seen the content yet.
                 found = await asyncio.to_thread(self._parse, content)
-                first, self._seen = self._seen is None, content
+                self._seen = content
                 self._retry_at = math.inf
-                self._take_over(found, first=first, again=again)
+                self._take_over(found, again=again)
             elif asked:
                 logger.info("%s is unchanged, nothing to reload", self._path)
             if asked:
@@ -306,8 +307,10 @@ class Reloader:
             warnings = (*new.warnings(), *past_warnings(new.quotas.places, clock.utc()))
             if planned.problems:
                 return planned.problems
-            self._prepare(new)
-            return _NewConfig(new, planned.changes, warnings, len(content))
+            same = self._seen is None and new == self._current  # as a rule at the start, and only then it matters
+            if not same:
+                self._prepare(new)
+            return _NewConfig(new, planned.changes, warnings, len(content), same)
         except ConfigError as error:
             return error.problems
         except Exception as error:
@@ -315,12 +318,12 @@ class Reloader:
             remedy = "report the traceback in Weir's log, and try the file without what was changed last"
             return [Problem("(file)", f"could not be read: {error!r}", remedy)]
 
-    def _take_over(self, new: _NewConfig | Sequence[Problem], *, first: bool, again: bool) -> None:
+    def _take_over(self, new: _NewConfig | Sequence[Problem], *, again: bool) -> None:
         """`again`: a refused text is tried once more."""
         if not isinstance(new, _NewConfig):
             self._refuse(new, again=again)
             return
-        if first and new.config == self._current:
+        if new.same:
             self._characters = new.characters
             return
         try:

@@ -36,7 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 async def take_over(reloader: Reloader) -> None:
-    reloader._take_over(await asyncio.to_thread(reloader._parse, SECOND), first=False, again=False)
+    reloader._take_over(await asyncio.to_thread(reloader._parse, SECOND), again=False)
 
 
 def looked_up(effective: EffectiveConfig) -> float:

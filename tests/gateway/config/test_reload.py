@@ -111,6 +111,22 @@ async def test_changed_file_is_applied(path: Path, change: Callable[[Path, str],
     assert watched.applied == [(100_000, 200_000), (200_000, 300_000)]
 
 
+async def test_first_look_compares_in_the_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def equal(one: WeirConfig, other: WeirConfig) -> bool:
+        threads.append(threading.current_thread())
+        return rate(one) == rate(other)
+
+    current = config(100_000)
+    monkeypatch.setattr(WeirConfig, "__eq__", equal)
+    async with watching(path, current) as watched:
+        in_place(path, text(200_000))
+        await watched.next()
+    assert threads
+    assert threading.main_thread() not in threads
+
+
 async def test_log_names_each_change_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [f"    - {{user: u{number}, producer_byte_rate: 1}}\n" for number in range(1_000, 1_150)]
     with caplog.at_level(logging.INFO, "weir.reload"):
