@@ -15,7 +15,7 @@ from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows, steps_of
 from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
-from gateway.quotas.policy import KindTotals, follow_windows, policies_of, small_quotas
+from gateway.quotas.policy import KindTotals, follow_windows, policies_of
 from gateway.quotas.quota_table import QuotaTable, TableChange
 from gateway.quotas.scope import at_broker, buckets_of, in_scope, overflow_tags
 from gateway.quotas.settings import Metering as Metering
@@ -61,6 +61,7 @@ class QuotaEngine:
         self._policies = policies_of(settings, now)
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
+        self._table.small_quotas()  # before clients come
         self.group_buckets.follow(settings.groups, self._table)
         self.groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
@@ -202,7 +203,9 @@ class QuotaEngine:
 
     def prepare(self, settings: QuotaSettings) -> tuple[TableChange, ...]:
         """The part of `apply` that takes long with thousands of rows. It changes nothing: a thread may call it."""
-        return (self._table.followed_by(settings.quotas, settings.dynamic),)
+        change = self._table.followed_by(settings.quotas, settings.dynamic)
+        change.after.small_quotas()
+        return (change,)
 
     def apply(self, settings: QuotaSettings, now: float, prepared: Iterable[TableChange] = ()) -> None:
         """Change the configuration under live traffic. It takes effect on the next request: sessions see `generation` change.
@@ -251,7 +254,6 @@ class QuotaEngine:
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
-        self._small_quotas: dict[str, int] | None = None  # until they are asked for
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
         self.rate_kinds = tuple([kind.name for kind in KINDS.values() if kind.spares_members and kind.config_key in table.keys])
 
@@ -328,9 +330,7 @@ class QuotaEngine:
 
     def small_quotas(self) -> dict[str, int]:
         """The number of entities, by kind, whose quota is so small that a mute may outlast a client's session."""
-        if self._small_quotas is None:
-            self._small_quotas = small_quotas(self._table)
-        return self._small_quotas
+        return self._table.small_quotas()
 
     def throttle_totals(self) -> list[ThrottleTotals]:
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]

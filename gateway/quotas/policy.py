@@ -6,7 +6,6 @@ from typing import Final
 
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
-from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import THROTTLE_BOUNDS
 
@@ -109,12 +108,3 @@ class KindTotals:
         self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
         self.buckets[bisect_left(THROTTLE_BOUNDS, shorter)] += 1
         self.seconds += shorter - delay
-
-
-def small_quotas(table: QuotaTable) -> dict[str, int]:
-    """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
-    return {
-        name: sum([kind.full_request.outlasts_session(limit.per_second) for limit in table.limits(kind.config_key)])
-        for name, kind in KINDS.items()
-        if kind.full_request is not None
-    }

@@ -25,6 +25,7 @@ from gateway.quotas.entity import (
     Tags,
     short_name,
 )
+from gateway.quotas.kinds import KINDS
 
 LEAST_LIMIT: Final = 1e-9
 LARGEST_LIMIT: Final = 2.0**63
@@ -60,6 +61,7 @@ class QuotaTable:
         self._limits: dict[str, dict[ClientQuotaEntity, QuotaLimit]] = {}  # those in effect, by their names in buckets
         self._resolved: dict[tuple[str, str | None, str | None, str | None], Resolution] = {}  # by key, user, client-id and ip
         self._exact: dict[ClientQuotaEntity, ClientQuotaEntity] = {}  # the entities with longer names
+        self._small_quotas: dict[str, int] | None = None  # until they are asked for
         file = list(quotas)
         exempt = {quota.entity for quota in file if quota.exempt}
         self._exempt = {entity.shortened() for entity in exempt}
@@ -89,6 +91,7 @@ class QuotaTable:
         """The table with other quotas of the API. A small change of many quotas costs little."""
         table = copy(self)
         table._resolved = {}
+        table._small_quotas = None
         table._exact = self._exact.copy()
         table._limits = {key: limits.copy() for key, limits in self._limits.items()}
         return table, table._alter(dynamic)
@@ -149,6 +152,16 @@ class QuotaTable:
     def limits(self, key: str) -> Iterable[QuotaLimit]:
         """The limits in effect of one quota key."""
         return self._limits.get(key, {}).values()
+
+    def small_quotas(self) -> dict[str, int]:
+        """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
+        if self._small_quotas is None:
+            self._small_quotas = {
+                name: sum([kind.full_request.outlasts_session(limit.per_second) for limit in self.limits(kind.config_key)])
+                for name, kind in KINDS.items()
+                if kind.full_request is not None
+            }
+        return self._small_quotas
 
     @property
     def keys(self) -> Set[str]:

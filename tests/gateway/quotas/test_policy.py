@@ -2,9 +2,10 @@
 
 import pytest
 
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
-from gateway.quotas.policy import KindTotals, Policy, small_quotas
+from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.quota_table import QuotaTable
 
 START = 1_000.0
@@ -74,6 +75,16 @@ def test_quotas_smaller_than_a_request_are_counted():
         {"controller_mutation_rate": 1.0},
     ]
     table = QuotaTable(EntityQuota(ClientQuotaEntity(f"u{number}"), each) for number, each in enumerate(limits))
-    found = small_quotas(table)
+    found = table.small_quotas()
     assert (found["produce"], found["fetch"]) == (2, 0)
     assert found["controller_mutation"] == 1
+    altered, _ = table.altered({ClientQuotaEntity("u0"): {"producer_byte_rate": 1e9}})
+    assert altered.small_quotas()["produce"] == 1
+    assert table.small_quotas() is found
+
+
+def test_small_quotas_are_counted_in_the_preparation():
+    quotas = (EntityQuota(ClientQuotaEntity("u"), {"producer_byte_rate": 1.0}),)
+    engine = QuotaEngine(QuotaSettings(), 0.0)
+    (change,) = engine.prepare(QuotaSettings(quotas))
+    assert change.after._small_quotas == {**engine.small_quotas(), "produce": 1}
