@@ -27,14 +27,14 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_MOST_CHANGES: Final = 100
+_MOST_LINES: Final = 100
 
 
-def first_changes(changes: Sequence[str]) -> list[str]:
-    """The changes that a line of the log names. The last part is the number of all, if there are more."""
-    if len(changes) <= _MOST_CHANGES:
-        return list(changes)
-    return [*changes[:_MOST_CHANGES], f"{len(changes) - _MOST_CHANGES} more, {len(changes)} in all"]
+def first_lines(lines: Sequence[str]) -> list[str]:
+    """The changes or warnings that the log has of a config. The last one is the number of all, if there are more."""
+    if len(lines) <= _MOST_LINES:
+        return list(lines)
+    return [*lines[:_MOST_LINES], f"{len(lines) - _MOST_LINES} more, {len(lines)} in all"]
 
 
 class JsonFormatter(logging.Formatter):

@@ -19,7 +19,7 @@ from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 from gateway.config.timed_rows import past_warnings
-from gateway.log import first_changes
+from gateway.log import first_lines
 from gateway.quotas.entity import EntityQuota
 from gateway.quotas.groups import Group
 from gateway.quotas.schedule import When
@@ -340,9 +340,9 @@ class Reloader:
 
     def _accept(self, new: _NewConfig, notes: list[str]) -> None:
         self._current, self._refusal, self._characters = new.config, (), new.characters
-        lines = [*first_changes(new.changes), *first_changes(notes)]
+        lines = [*first_lines(new.changes), *first_lines(notes)]
         logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed")
-        for warning in new.warnings:
+        for warning in first_lines(new.warnings):  # `weir check` has all
             logger.warning("%s: %s", self._path, warning)
         self._on_result(ReloadResult(clock.wall(), new.config, new.changes))
 

@@ -14,7 +14,7 @@ from gateway.config.model import QuotasConfig
 from gateway.config.section import WindowConfig
 from gateway.events import QuotaChanged
 from gateway.feature import Feature
-from gateway.log import first_changes
+from gateway.log import first_lines
 from gateway.observer import LimitChange, Outlet, limit_changes
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
@@ -130,7 +130,7 @@ class ClientQuotas(Feature[QuotasConfig]):
         step = self._prepared_to(self._section, now) or self._step_to(self._section, now)
         if lines := step.by_clock.lines:
             self._put(step, now)
-            _log.info("other quotas count now: %s", "; ".join([*lines, *first_changes(step.overruled)]))
+            _log.info("other quotas count now: %s", "; ".join([*lines, *first_lines(step.overruled)]))
             self._report(step)
         self._change = step.change
         for row in step.by_clock.grants:
@@ -201,7 +201,7 @@ class ClientQuotas(Feature[QuotasConfig]):
 def _by_clock(before: Sequence[EntityQuota], after: Sequence[EntityQuota], every: Sequence[EntityQuota]) -> _ByClock:
     lines = [f"{_row(row)} does not count any more" for row in _without(before, after)]
     lines += [f"{_row(row)} counts now" for row in _without(after, before)]
-    return _ByClock(first_changes(lines), [row for row in every if row.when is not None and row.when.until is not None])
+    return _ByClock(first_lines(lines), [row for row in every if row.when is not None and row.when.until is not None])
 
 
 def _without(rows: Sequence[EntityQuota], others: Sequence[EntityQuota]) -> list[EntityQuota]:

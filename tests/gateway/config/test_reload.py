@@ -140,6 +140,9 @@ async def test_log_names_each_change_once(path: Path, caplog: pytest.LogCaptureF
     line = JsonFormatter().format(many)
     assert [change for change in changes if change in line] == list(changes[:100])
     assert "; 51 more, 151 in all; a note" in line
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 101
+    assert warnings[-1] == f"{path}: 50 more, 150 in all"
 
 
 async def test_change_is_prepared_in_a_thread(path: Path) -> None:
