@@ -125,7 +125,9 @@ async def test_no_number_of_changed_limits_pushes_samples_out(
     shadows, rights = (ShadowSampler(wall), engine.shadows.buckets), engine.group_buckets.rows
     ledger = Ledger(config, "weir-1", counters, UsageSampler(wall), engine.buckets, shadows=shadows, groups=rights)
     changes = [LimitChange(ClientQuotaEntity(f"user-{number}"), "producer_byte_rate", 1.0, 2.0) for number in range(5)]
-    Outlet("weir-1", [ledger]).file_changed(changes)
+    outlet = Outlet("weir-1", [ledger])
+    for event in outlet.quota_events(changes):
+        outlet.notify(event)
     ledger.close()
     types = Counter(event["type"] for event in written())
     assert types == {"quota_change": 3, "usage": 2, "shadow": 1, "group": 2}
