@@ -34,9 +34,9 @@ The admin server is at `admin.host` and `admin.port`, by default `http://127.0.0
 address that only operators reach. Requests must name an IP address, localhost, the host's own name, or a name in
 `admin.allowed_hosts`.
 
-All requests read, except `POST {forgive}`. The gateway takes that request from its own host only, and none with
-a header of a proxy, such as `Via` or `X-Forwarded-For`. Not every proxy adds one: a proxy on the gateway's host, which may add
-TLS and passwords, should pass GET and HEAD alone.
+All requests read, except `POST {forgive}`. The gateway takes that request from its own host only, and refuses
+it with a header of a proxy, such as `Via` or `X-Forwarded-For`. Some proxies add no such header. Let a proxy on the gateway's
+host, for TLS and passwords, pass GET and HEAD alone.
 [openapi.yaml](openapi.yaml) has the same in OpenAPI 3.1, with the fields of every answer. Times are ISO 8601 in UTC. Rates are
 in the unit of the kind per second.
 """

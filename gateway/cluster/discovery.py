@@ -14,7 +14,7 @@ from gateway import clock
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import ClusterError, CredentialsError, OtherClusterError, answer_of
 from gateway.cluster.metadata import ClusterMetadata
-from gateway.cluster.upstream import Upstream, host_names, problem_of
+from gateway.cluster.upstream import Upstream, bad_names_as_os_errors, problem_of
 from protocol.bodies import sasl
 from protocol.errors import ProtocolError
 
@@ -210,7 +210,7 @@ async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -
     ProtocolError.
     """
     async with asyncio.timeout(PROBE_SECONDS):
-        with host_names():
+        with bad_names_as_os_errors():
             reader, writer = await asyncio.open_connection(*address, ssl=tls)
         try:
             request = SaslHandshakeRequest(version=1, mechanism=_NO_MECHANISM)

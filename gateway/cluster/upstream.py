@@ -54,8 +54,8 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
 
 
 @contextmanager
-def host_names() -> Iterator[None]:
-    """Raises OSError for an address whose host can't be a name in DNS. Brokers may advertise any text."""
+def bad_names_as_os_errors() -> Iterator[None]:
+    """Turn the error for a host that can't be a name in DNS into an OSError. Brokers may advertise any text."""
     try:
         yield
     except UnicodeError:
@@ -68,13 +68,13 @@ async def connect(
     """Connect a protocol, with TLS if there is a context. Raises OSError."""
     loop = asyncio.get_running_loop()
     if context is None:
-        with host_names():
+        with bad_names_as_os_errors():
             transport, _ = await loop.create_connection(protocol, *address)
         return transport
     done = loop.create_future()
     tls = TlsTransport(context, BrokerHandshake(protocol(), done), address[0])
     try:
-        with host_names():
+        with bad_names_as_os_errors():
             await loop.create_connection(lambda: cast("asyncio.Protocol", tls), *address)
         await done
         return cast("asyncio.Transport", tls)

@@ -9,7 +9,7 @@ from gateway.quotas.entity import BOOTSTRAP, Resolution, Tags
 from gateway.quotas.group_buckets import GroupBuckets
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
-from gateway.quotas.idle_buckets import IdleBuckets
+from gateway.quotas.idle_buckets import IdleBuckets, may_be_dropped
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows, steps_of
@@ -283,7 +283,7 @@ class QuotaEngine:
                     if by_broker != self.settings.by_broker and buckets.get(bucket.resolution.tags) is not bucket:
                         continue  # a reload has dropped it since the first step
                     bucket.tick(now, marking=marking)
-                    if bucket.forgettable(now, BUCKET_IDLE_SECONDS) and not isinstance(bucket.meter, GroupMeter):
+                    if may_be_dropped(bucket, now, BUCKET_IDLE_SECONDS):
                         self._forget(name, bucket, now)
                         continue
                     unnamed = not bucket.labelled and not slots.promote(bucket, now)

@@ -13,6 +13,11 @@ _UNNAMED: Final = 1_000_000  # older than any bucket, in seconds
 _SPARED: Final = 64
 
 
+def may_be_dropped(bucket: Bucket, now: float, seconds: float) -> bool:
+    """True for a full bucket without connections and without use for `seconds`. The buckets of a tree of groups stay."""
+    return bucket.forgettable(now, seconds) and not isinstance(bucket.meter, GroupMeter)
+
+
 class IdleBuckets:
     """The full buckets without connections of one kind, and the choice of those to drop: the least recently used ones.
 
@@ -66,7 +71,7 @@ class IdleBuckets:
 
     def _may_go(self, bucket: Bucket, now: float) -> bool:
         seconds = self._named_seconds if bucket.labelled else self._seconds
-        return bucket.forgettable(now, seconds) and not isinstance(bucket.meter, GroupMeter)
+        return may_be_dropped(bucket, now, seconds)
 
 
 def _age(bucket: Bucket, now: float) -> int:

@@ -53,7 +53,7 @@ class _Step:
     tables: Sequence[TableChange]
     events: Sequence[QuotaChanged]
     overruled: Sequence[str]
-    by_clock: "_ByClock"
+    by_clock: _ByClock
 
     def holds(self, section: QuotasConfig, before: QuotasConfig, dynamic: DynamicQuotas, now: datetime) -> bool:
         """True if the step leads from `before` to the rows of `section` that count now."""

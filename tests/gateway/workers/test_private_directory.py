@@ -52,8 +52,7 @@ def test_workers_stay_when_their_directory_is_removed(tmp_path: Path) -> None:
         shutil.rmtree(directory)
         wait_until(lambda: f"{directory} was removed, so workers start with" in weir.log(), "the removal is logged")
         assert pids(weir) == [first, other]
-        os.kill(first, 9)
-        wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+        replace(weir, first)
         assert pids(weir)[1] == other
         assert [worker["restarts"] for worker in workers(weir)] == [1, 0]
 
@@ -71,8 +70,7 @@ def test_secrets_and_questions_go_to_no_other_directory(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as theirs:
             theirs.bind(str(directory / "worker-1"))
             reload(weir, {**weir.config, "quotas": {"entities": []}})
-            os.kill(first, 9)
-            wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+            replace(weir, first)
             assert pids(weir)[1] == other
         assert (tmp_path / "ours").read_text() == "stays"
         assert sorted(file.name for file in directory.iterdir()) == ["config.json", "worker-1"]
@@ -104,9 +102,14 @@ def test_brokers_keep_ports_after_a_cleaner_of_temporary_files(tmp_path: Path) -
             ready_workers(weir)
             for path in private_directory(first).rglob("*"):
                 path.unlink()
-            os.kill(first, 9)
-            wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+            replace(weir, first)
             ready_workers(weir)
+
+
+def replace(weir: Weir, first: int) -> None:
+    """Kill the first worker, and wait for the next one."""
+    os.kill(first, 9)
+    wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
 
 
 def ready_workers(weir: Weir) -> None:
