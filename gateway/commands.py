@@ -34,8 +34,8 @@ from gateway.terminal_text import printable_lines
 from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
 
-OK, FAILED, USAGE, CANNOT_BIND, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes. `weir quotas` exits with 1 if the gateway can't be reached; argparse itself exits with 2."""
+OK, FAILED, INTERRUPTED = 0, 1, 130
+"""Exit codes. argparse itself exits with 2, and `serve` has one more."""
 
 _ABOUT = """\
 Weir is a gateway in front of Apache Kafka. Clients connect to Weir as if it were the broker. Weir measures
@@ -250,7 +250,7 @@ def _quotas(options: argparse.Namespace) -> int:
         asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console, unused=options.all))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
-        return 1
+        return FAILED
     return OK
 
 
@@ -272,7 +272,7 @@ def _forgive(options: argparse.Namespace) -> int:
         asyncio.run(forgive_debts(options.admin, wanted))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
-        return 1
+        return FAILED
     return OK
 
 

@@ -110,11 +110,10 @@ class Outlet:
         key: str,
         old: float | None,
         new: float | None,
-        principal: str | None = None,
-        source: str = "file",
+        principal: str,
     ) -> None:
-        """Limits are units per second, None for no limit. The file has no `principal`. Keys of no quota kind are ignored."""
-        for event in self.quota_events([LimitChange(entity, key, old, new)], source, principal):
+        """Limits are units per second, None for no limit. Keys of no quota kind are ignored."""
+        for event in self.quota_events([LimitChange(entity, key, old, new)], principal=principal):
             self.notify(event)
 
     def grant_expired(self, entity: ClientQuotaEntity, until: datetime) -> None:

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from gateway.admin.explanation import ANONYMOUS, ClientNames
+from gateway.admin.explanation import ClientNames
 from gateway.admin.http import Page, json_page
 from gateway.admin.query import QueryError, check_names, read_address
 from gateway.admin.rows import EARLY
-from gateway.quotas.entity import OTHER, short_name
+from gateway.quotas.entity import ANONYMOUS, OTHER, short_name
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import is_throttled, wait_text
 

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.config.document import read_document
 from gateway.config.load import parse_config, read_config_text
 from gateway.quotas.addresses import address_of
+from gateway.quotas.entity import ANONYMOUS
 
 _ABOUT = """\
 Shows the quotas of one client. Each quota has the value that applies, its entity, and its place in the file. Overruled
@@ -39,7 +40,7 @@ def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  
     source = explain.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="a config file, such as weir.yaml, in place of a gateway")
     source.add_argument("--admin", "--url", type=url, default=admin, metavar="URL", help=f"of the gateway ({admin})")
-    explain.add_argument("--user", default="ANONYMOUS", metavar="NAME", help="the principal's name (default: ANONYMOUS)")
+    explain.add_argument("--user", default=ANONYMOUS, metavar="NAME", help=f"the principal's name (default: {ANONYMOUS})")
     explain.add_argument("--client-id", default="", metavar="NAME", help="the client-id (default: an empty one)")
     explain.add_argument(
         "--ip", type=_ip, metavar="ADDRESS", help="the client's address, for quotas of addresses and groups by network"

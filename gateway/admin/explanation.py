@@ -7,7 +7,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
 from gateway.quotas.candidates import Candidate, CandidateTable
-from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
+from gateway.quotas.entity import ANONYMOUS, MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import ANY_LAG, Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
@@ -16,8 +16,6 @@ from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.scope import BROKER, is_separate
 from gateway.quotas.shadows import ShadowTable
 from gateway.quotas.snapshot import wait_text
-
-ANONYMOUS: Final = "ANONYMOUS"
 
 _FILE: Final = Source.FILE.value
 
@@ -159,11 +157,7 @@ def _shares(group: Group, places: Places, dynamic: DynamicQuotas) -> list[dict[s
 
 def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:
     applying = next((each for each in candidates if each.applies), None)
-    return {
-        "kind": kind.name,
-        "key": kind.config_key,
-        "unit": kind.limit_unit,
-        "limit": resolution.limit,
+    return _resolved(kind, resolution, places) | {
         "exempt": resolution.exempt,
         "entity": "" if applying is None else str(applying.entity),
         "set_in": "" if applying is None else _place(applying, places),
@@ -177,9 +171,6 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
             }
             for each in candidates
         ],
-        "bucket": _bucket(resolution),
-        "at_each_broker": is_separate(resolution.tags, kind.name, by_broker=places.config.quotas.scope == BROKER),
-        "use": None,
     }
 
 
@@ -196,14 +187,19 @@ def _shadows_of(client: ClientNames, groups: Sequence[str], table: ShadowTable) 
 
 
 def _shadow(kind: QuotaKind, resolution: Resolution, places: Places) -> dict[str, Any]:
+    return _resolved(kind, resolution, places) | {
+        "entity": str(resolution.entity),
+        "set_in": places.of_entity(str(resolution.entity), _FILE),
+        "candidates": [],
+    }
+
+
+def _resolved(kind: QuotaKind, resolution: Resolution, places: Places) -> dict[str, Any]:
     return {
         "kind": kind.name,
         "key": kind.config_key,
         "unit": kind.limit_unit,
         "limit": resolution.limit,
-        "entity": str(resolution.entity),
-        "set_in": places.of_entity(str(resolution.entity), _FILE),
-        "candidates": [],
         "bucket": _bucket(resolution),
         "at_each_broker": is_separate(resolution.tags, kind.name, by_broker=places.config.quotas.scope == BROKER),
         "use": None,

@@ -172,7 +172,6 @@ def kinds() -> dict[str, dict[str, Any]]:
             "title": kind.title,
             "unit": kind.unit.name,
             "prefixes": list(kind.unit.prefixes),
-            "per_second": kind.per_second,
             "in_overview": kind.in_overview,
         }
         for kind in ROW_KINDS

@@ -72,7 +72,7 @@ class _TimedEntityKeys(TimedKeys, _EntityKeys):
 
 def _limit(kind: QuotaKind) -> tuple[object, object]:
     """The type and the description of a kind's key."""
-    unit = kind.unit.name + (" per second" if kind.per_second else "")
+    unit = f"{kind.unit.name} per second"
     words = f"{kind.description[:1].upper()}{kind.description[1:]}."
     number: Any = int if kind.integral else float
     return Annotated[number, Field(gt=0, le=MAX_INT64)], described(words, None, unit=unit, absent="no limit")

@@ -140,7 +140,7 @@ _Weight = Annotated[float, Field(ge=0.001, le=1_000_000)]
 def _amount(kind: QuotaKind) -> tuple[Any, str, str]:
     """The type of a limit, its unit, and the beginning of its description."""
     words = kind.description.replace("the entity", "all members together")
-    unit = kind.unit.name + (" per second" if kind.per_second else "")
+    unit = f"{kind.unit.name} per second"
     return Annotated[int if kind.integral else float, Field(gt=0, le=MAX_INT64)], unit, f"{words[:1].upper()}{words[1:]}"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from gateway.cluster.brokers import Address
 from gateway.config.endpoints import ServerAddress
 from gateway.config.keys import SECTIONS
-from gateway.config.model import WeirConfig
 from gateway.migration.client_properties import ClientProperties
 from gateway.terminal_text import printable_lines
 
@@ -90,8 +89,7 @@ def first_config(
 def _words(path: str) -> str:
     """The description of a key in the config model."""
     *parent, key = path.split(".")
-    fields = SECTIONS[tuple(parent)].model_fields if parent else WeirConfig.model_fields
-    return fields[key].description or ""
+    return SECTIONS[tuple(parent)].model_fields[key].description or ""
 
 
 def _upstream(

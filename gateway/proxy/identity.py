@@ -5,12 +5,9 @@ from typing import Final
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
-from gateway.quotas.entity import BOOTSTRAP
+from gateway.quotas.entity import ANONYMOUS, BOOTSTRAP
 from gateway.quotas.groups import NO_CLAIMS, Claims, passed_limit
 from gateway.quotas.kinds.fetch import KIND as FETCH
-
-ANONYMOUS = "ANONYMOUS"
-"""Kafka's name of the principal of a connection that has not authenticated."""
 
 LONGEST_STAY_SECONDS: Final = 60.0
 """The time without old records after which a consumer leaves its lane, however few new records it reads."""

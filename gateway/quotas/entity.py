@@ -20,6 +20,9 @@ class Default(Enum):
 
 DEFAULT: Final = Default.DEFAULT
 
+ANONYMOUS: Final = "ANONYMOUS"
+"""Kafka's name of the principal of a connection that has not authenticated."""
+
 OTHER: Final = "<other>"
 """The name that stands for all clients without a bucket or row of their own."""
 

@@ -10,7 +10,7 @@ from gateway.app import Gateway
 from gateway.drain import Stopping
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL
 from gateway.proxy.connection import Session
-from gateway.proxy.identity import ANONYMOUS
+from gateway.quotas.entity import ANONYMOUS
 from loadtest.simulation.balancer import HEADER_SECONDS, NETWORK
 from loadtest.simulation.brokers import FIRST_BROKER_PORT, PORT, Cluster
 from loadtest.simulation.kafka_messages import CLIENT_IDS

@@ -355,9 +355,7 @@ class ConnectionQuotas:
 
     def accounts(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The listeners and the gateway, if they have rates."""
-        everyone: list[tuple[UsageKey, ListenerQuota]] = [((GATEWAY, ""), self.gateway)]
-        everyone += [((LISTENER, name), quota) for name, quota in self.listeners.items()]
-        return [(key, quota) for key, quota in everyone if quota.meter is not None]
+        return [(key, quota) for key, quota in self._counted() if quota.meter is not None]
 
     def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The accounts with connections that this gateway has not published yet."""

@@ -88,22 +88,25 @@ _Metering = tuple[str, Annotated[int, Field(ge=1, le=MAX_SAMPLES)], Annotated[fl
 _Spent = Annotated[list[tuple[_Number, _Number, _Number]], Field(max_length=20_000)]
 
 
-class _Row(_Saved):
-    """A bucket, or a listener if it has no kind."""
-
-    kind: str | None = None
+class _Tagged(_Saved):
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
     group: str | None = None
     broker: int | None = None
+
+    def tags(self) -> Tags:
+        return Tags(self.user, self.client_id, ip=self.ip, group=self.group, broker=self.broker)
+
+
+class _Row(_Tagged):
+    """A bucket, or a listener if it has no kind."""
+
+    kind: str | None = None
     listener: str | None = None
     limit: Annotated[float, Field(gt=0, le=_MAX_NUMBER)]
     metering: _Metering
     spent: Annotated[_Spent, Field(min_length=1)]
-
-    def tags(self) -> Tags:
-        return Tags(self.user, self.client_id, ip=self.ip, group=self.group, broker=self.broker)
 
     def use(self) -> RecentUse:
         algorithm, samples, seconds = self.metering
@@ -111,22 +114,17 @@ class _Row(_Saved):
         return RecentUse(self.limit, Metering(algorithm, Window(samples, seconds)), spent)
 
 
-class _Total(_Saved):
+class _Total(_Tagged):
     """The total of one account. The account has either tags or a name."""
 
     kind: str
-    user: str | None = None
-    client_id: str | None = None
-    ip: str | None = None
-    group: str | None = None
-    broker: int | None = None
     name: str | None = None
     total: _Count
 
     def key(self) -> UsageKey:
         if self.name is not None:
             return self.kind, self.name
-        return self.kind, Tags(self.user, self.client_id, ip=self.ip, group=self.group, broker=self.broker)
+        return self.kind, self.tags()
 
 
 class _Member(_Saved):

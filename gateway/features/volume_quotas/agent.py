@@ -50,8 +50,6 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
         problems.append(
             Problem("quotas.volumes.agent.broker_id", "is missing", "add the broker's node.id, or give --broker-id")
         )
-    elif broker < 0:
-        problems.append(Problem("--broker-id", "must be at least 0", "give the broker's node.id", value=str(broker)))
     if not found:
         remedy = "list the broker's log.dirs, or give --path"
         problems.append(Problem("quotas.volumes.agent.paths", "is empty", remedy))

@@ -10,12 +10,12 @@ from typing import cast
 
 from gateway.cluster.brokers import Address
 from gateway.proxy.connection import Session
-from gateway.proxy.identity import ANONYMOUS
 from gateway.proxy.sessions import SessionHost
 from gateway.proxy.tls.handshakes import server_name
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.proxy.tls.subject import subject
 from gateway.proxy.wire import Slot
+from gateway.quotas.entity import ANONYMOUS
 
 _log = logging.getLogger("weir.cluster")
 

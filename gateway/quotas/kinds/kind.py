@@ -96,7 +96,6 @@ class QuotaKind:
     - `largest` is the limit of Kafka's type.
     - `meters`: the algorithms by their names in the config file, the default one first.
     - `full_request`: of each kind that charges and does not spare members, since its mutes may end a client's session.
-    - `per_second`: False for a limit that is a total.
     - `at_each_broker`: False if Kafka counts the quota at one broker for the whole cluster.
     - `in_overview`: the live page and the reports show the sum over all entities.
     - `api`: the only API of a kind of `request_rates`. Such a kind has no key of its own in a row of the config.
@@ -114,7 +113,6 @@ class QuotaKind:
     largest: int = 2**63 - 1
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)
     full_request: FullRequest | None = None
-    per_second: bool = True
     at_each_broker: bool = True
     in_overview: bool = False
     api: ApiKey | None = None
@@ -136,8 +134,8 @@ class QuotaKind:
     @property
     def limit_unit(self) -> str:
         """The unit of a limit in JSON: `bytes/s`."""
-        return self.unit.name + ("/s" if self.per_second else "")
+        return f"{self.unit.name}/s"
 
     def text(self, amount: float) -> str:
         """An amount as tables show it: `1.00 MiB/s`."""
-        return self.unit.text(amount) + ("/s" if self.per_second else "")
+        return f"{self.unit.text(amount)}/s"

@@ -41,9 +41,8 @@ def amount(value: float, kind: str | None, unit: Unit | None = None) -> str:
 
 
 def rate(value: float, kind: str | None, unit: Unit | None = None) -> str:
-    """An amount each second (`1.00 MiB/s`); for a kind with a total as its limit, the amount alone."""
-    total = kind in KINDS and not KINDS[kind].per_second
-    return amount(value, kind, unit) + ("" if total else "/s")
+    """An amount each second (`1.00 MiB/s`)."""
+    return f"{amount(value, kind, unit)}/s"
 
 
 def _unit_of(kind: str | None) -> Unit | None:

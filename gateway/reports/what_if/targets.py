@@ -83,7 +83,7 @@ class WhatIfQuotas:
 
     def _targets(self, entity: LedgerEntity, apart: "_Apart") -> Sequence[Target]:
         kind = KINDS.get(entity.kind)
-        if kind is None or not kind.per_second:
+        if kind is None:
             return []
         matches = self._matches.get(kind.config_key)
         if matches is None:

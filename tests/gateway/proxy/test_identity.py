@@ -1,8 +1,8 @@
 import pytest
 
-from gateway.proxy.identity import ANONYMOUS, Client
+from gateway.proxy.identity import Client
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.shadows import EngineWithShadows
 from tests.gateway.proxy.transcript import START, limits
 

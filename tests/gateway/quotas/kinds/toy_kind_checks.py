@@ -112,7 +112,6 @@ async def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None
         "title": "Spoon",
         "unit": "teaspoons",
         "prefixes": [],
-        "per_second": True,
         "in_overview": True,
     }
     assert picture["units"]["spoon"] == "teaspoons"
@@ -146,7 +145,7 @@ def test_ledger_has_its_events(bucket: Bucket) -> None:
     assert isinstance(read, UsageSample)
     assert (read.kind, read.user, read.amount, read.limit) == ("spoon", "alice", 150.0, 10.0)
     observer = Mock(spec=Observer)
-    Outlet("weir-1", [observer], lambda: WALL).limit_changed(ALICE.entity, "spoon_rate", None, 10.0)
+    Outlet("weir-1", [observer], lambda: WALL).limit_changed(ALICE.entity, "spoon_rate", None, 10.0, "User:admin")
     (change,) = observer.notify.call_args.args
     assert isinstance(change, QuotaChanged)
     assert (change.kind, change.new_limit) == ("spoon", 10.0)
