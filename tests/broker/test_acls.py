@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ RIGHTS = {
 }
 """The rights of each user on the cluster."""
 
-PASSWORDS = {user: f"{user}-secret" for user in ("weir", *RIGHTS)}
 LEDGER_TOPIC = "__weir_throttles"
 NAMES = {"Topic, the name in `ledger.topic`": ("Topic", LEDGER_TOPIC), "Cluster": ("Cluster", "kafka-cluster")}
 OPERATIONS = {
@@ -57,21 +56,38 @@ OPERATIONS = {
 }
 
 
-def documented() -> set[tuple[str, str, str]]:
-    """(type, name, operation) of each right in the first table of the page."""
-    rows = re.findall(r"(?m)^\| (.*?) \| (.*?) \| (.*?) \|$", PAGE.partition("| feature |")[2].partition("\n\n")[0])
-    found = set()
-    for _, resource, operations in rows:
+Right = tuple[str, str, str]
+"""The type and the name of a resource, and an operation."""
+
+
+def documented() -> dict[str, set[Right]]:
+    """The rights of each feature in the first table of the page."""
+    lines = PAGE.partition("| feature |")[2].partition("\n\n")[0].splitlines()[2:]
+    found: dict[str, set[Right]] = {}
+    for feature, resource, operations in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
+        rights = found.setdefault(feature, set())
         topic = re.fullmatch(r"Topic `(.*)`", resource)
         kind, name = ("Topic", topic[1]) if topic else NAMES.get(resource, ("", ""))
-        found.update((kind, name, operation) for operation in operations.split(", ") if kind)
+        rights.update((kind, name, operation) for operation in operations.split(", ") if kind)
     return found
+
+
+FEATURES = documented()
+USERS = {feature: f"weir-{number}" for number, feature in enumerate(FEATURES)}
+"""A user of Weir's own for each feature, so that none has the rights of another feature."""
+
+PASSWORDS = {user: f"{user}-secret" for user in ("weir", *USERS.values(), *RIGHTS)}
+ASKED_IN_ANY_CASE = "operation = DESCRIBE_CONFIGS from host = 127.0.0.1 on resource = Cluster:"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """A broker that denies by default. The tests themselves are ANONYMOUS, a super user on the plaintext listener."""
-    properties = AUTHORIZER | {"allow.everyone.if.no.acl.found": "false", "super.users": "User:ANONYMOUS;User:root"}
+    properties = AUTHORIZER | {
+        "allow.everyone.if.no.acl.found": "false",
+        "super.users": "User:ANONYMOUS;User:root",
+        "auto.create.topics.enable": "true",
+    }
     directory = tmp_path_factory.mktemp("kafka-acls")
     listeners = [sasl_listener("SASL", PASSWORDS)]
     with KafkaCluster(
@@ -84,7 +100,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
         yield running
 
 
-def grant(cluster: KafkaCluster, rights: set[tuple[str, str, str]], user: str = "weir") -> None:
+def grant(cluster: KafkaCluster, rights: set[Right], user: str) -> None:
     kinds = {"Topic": ResourceType.TOPIC, "Cluster": ResourceType.BROKER}
     bindings = [
         AclBinding(
@@ -93,60 +109,130 @@ def grant(cluster: KafkaCluster, rights: set[tuple[str, str, str]], user: str = 
         for kind, name, operation in sorted(rights)
     ]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.create_acls(bindings).values():
+    for future in admin.create_acls(bindings).values() if bindings else ():
         future.result(60)
 
 
-def denials(cluster: KafkaCluster) -> list[str]:
-    return re.findall(r"Principal = User:weir is Denied operation = \S+ .*", cluster.brokers[0].log.read_text())
+def denials(cluster: KafkaCluster, user: str) -> list[str]:
+    return re.findall(rf"Principal = User:{user} is Denied operation = \S+ .*", cluster.brokers[0].log.read_text())
 
 
-def test_documented_rights_suffice(cluster: KafkaCluster, tmp_path: Path) -> None:
-    rights = documented()
-    assert ("Cluster", "kafka-cluster", "Describe") in rights
-    assert ("Topic", LEDGER_TOPIC, "Write") in rights
-    grant(cluster, rights)
-    other = create_topic(cluster.bootstrap_servers, f"of-clients-{uuid4().hex[:8]}")
-    (tmp_path / "password").write_text("weir-secret\n")
-    sasl = {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": str(tmp_path / "password")}
+def delete_own_topics(admin: AdminClient) -> None:
+    """Delete the topics of the features before, so that Weir has to create its own."""
+    own = [topic for topic in admin.list_topics(timeout=60).topics if topic.startswith("__weir_")]
+    for future in admin.delete_topics(own).values() if own else ():
+        future.result(60)
+    wait_until(lambda: not set(own) & set(admin.list_topics(timeout=60).topics), "Weir's topics are deleted")
+
+
+Case = tuple[dict[str, Any], Callable[[Weir], object]]
+"""The part of the config that switches a feature on, and a condition that is true once the feature works."""
+
+
+class Cases:
+    """One case for each feature of the page. `directory` is of the test, `servers` are the brokers' without SASL."""
+
+    def __init__(self, admin: AdminClient, servers: str, directory: Path) -> None:
+        self.admin, self.servers, self.directory = admin, servers, directory
+
+    def finding(self) -> Case:
+        return {}, lambda gateway: "the cluster answers" in gateway.log()
+
+    def quota(self) -> Case:
+        """Weir counts the topics that brokers create only if it knows the brokers' configs."""
+
+        def counts(gateway: Weir) -> bool:
+            with log_in(gateway.bootstrap_servers, "root") as client:
+                name = f"created-{uuid4().hex[:8]}"
+                client.ask(ApiKey.METADATA, 4, {"topics": [{"name": name}], "allow_auto_topic_creation": True})
+            return gateway.metric("weir_quota_partitions_total") > 0
+
+        return {"quotas": {"entities": [{"user": "<default>", "controller_mutation_rate": 100}]}}, counts
+
+    def topic(self) -> Case:
+        other = create_topic(self.servers, f"of-clients-{uuid4().hex[:8]}")
+        topics = {"topics": {"total.bytes.in.per.sec.threshold": 1_000_000}}
+        return {"quotas": topics}, lambda gateway: other in [row["topic"] for row in gateway.api("topics")["rows"]]
+
+    def disks_log_dirs(self) -> Case:
+        def known(gateway: Weir) -> bool:
+            volumes = gateway.api("volumes")
+            return bool(volumes["volumes"]) and volumes["state"] == "OPEN" and gateway.metric("weir_volume_data_missing") == 0
+
+        return {"quotas": {"volumes": {"publish_interval_ms": 500}}}, known
+
+    def disks_topic(self) -> Case:
+        create_topic(self.servers, "__weir_volume_usage")
+        volumes = {"source": "topic", "when_unknown": "OPEN"}
+        return {"quotas": {"volumes": volumes}}, lambda gateway: gateway.metric("weir_volume_connected", role="reader") == 1
+
+    def agent(self) -> Case:
+        def publishes(gateway: Weir) -> bool:
+            arguments = ["volumes", "publish", "--once", "--broker-id", "0", "--path", str(self.directory)]
+            command = [sys.executable, "-m", "gateway", *arguments, "--config", str(gateway.config_file)]
+            published = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            assert published.returncode == 0, published.stderr
+            return gateway.metric("weir_volume_connected", role="reader") == 1
+
+        return {"quotas": {"volumes": {"source": "topic", "when_unknown": "OPEN"}}}, publishes
+
+    def sharing(self) -> Case:
+        def reads(gateway: Weir) -> bool:
+            return (gateway.metric("weir_sharing_reachable"), gateway.metric("weir_api_quota_topic_connected")) == (1, 1)
+
+        return {"sharing": {}}, reads
+
+    def ledger(self) -> Case:
+        def rates(limit: int) -> dict[str, Any]:
+            return {"entities": [{"user": "<default>", "producer_byte_rate": limit}]}
+
+        def has_line(gateway: Weir) -> bool:
+            gateway.apply(quotas=rates(2_000_000))  # an event
+            return LEDGER_TOPIC in self.admin.list_topics(timeout=60).topics
+
+        ledger = {"path": str(self.directory / "ledger"), "topic": LEDGER_TOPIC, "flush_seconds": 1}
+        return {"ledger": ledger, "quotas": rates(1_000_000)}, has_line
+
+
+CHECKS = (
+    Cases.finding,
+    Cases.quota,
+    Cases.topic,
+    Cases.disks_log_dirs,
+    Cases.disks_topic,
+    Cases.agent,
+    Cases.sharing,
+    Cases.ledger,
+)
+"""In the order of the page."""
+
+
+@pytest.mark.parametrize(("feature", "check"), list(zip(FEATURES, CHECKS, strict=True)), ids=[each.__name__ for each in CHECKS])
+def test_documented_rights_suffice(cluster: KafkaCluster, tmp_path: Path, feature: str, check: Callable[[Cases], Case]) -> None:
+    user, rights = USERS[feature], FEATURES[feature]
+    grant(cluster, rights, user)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    delete_own_topics(admin)
+    (tmp_path / "password").write_text(f"{PASSWORDS[user]}\n")
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": user, "password_file": str(tmp_path / "password")}
     servers = cluster.bootstrap_servers_of("SASL")
-    config = {
-        "upstream": {"bootstrap_servers": servers.split(","), "sasl": sasl},
-        "sharing": {},
-        "ledger": {"path": str(tmp_path / "ledger"), "topic": LEDGER_TOPIC, "flush_seconds": 1},
-        "quotas": {
-            "entities": [{"user": "<default>", "controller_mutation_rate": 100, "producer_byte_rate": 1_000_000}],
-            "topics": {"total.bytes.in.per.sec.threshold": 1_000_000},
-            "volumes": {"publish_interval_ms": 500},
-        },
-    }
-    with Weir(tmp_path / "weir", servers, config) as gateway:
-        wait_until(lambda: gateway.metric("weir_sharing_reachable") == 1, "the usage topic is read")
-        wait_until(lambda: gateway.metric("weir_api_quota_topic_connected") == 1, "the quotas' topic is read")
-        wait_until(lambda: gateway.api("volumes")["volumes"], "the disks are known")
-        wait_until(lambda: other in [row["topic"] for row in gateway.api("topics")["rows"]], "the topics are known")
-        gateway.apply(
-            quotas={"entities": [{"user": "<default>", "producer_byte_rate": 2_000_000}], "volumes": {"source": "topic"}}
-        )
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        wait_until(lambda: LEDGER_TOPIC in admin.list_topics(timeout=60).topics, "the ledger's topic is there")
-        arguments = ["volumes", "publish", "--once", "--broker-id", "0", "--path", str(tmp_path)]
-        published = subprocess.run(
-            [sys.executable, "-m", "gateway", *arguments, "--config", str(gateway.config_file)],
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        assert published.returncode == 0, published.stderr
-        wait_until(lambda: gateway.metric("weir_volume_connected", role="reader") == 1, "the volumes' topic is read")
-    assert denials(cluster) == []
+    config, works = check(Cases(admin, cluster.bootstrap_servers, tmp_path))
+    with Weir(
+        tmp_path / "weir", servers, {"upstream": {"bootstrap_servers": servers.split(","), "sasl": sasl}, **config}
+    ) as gateway:
+        wait_until(lambda: works(gateway), feature)
+    asks_configs = ("Cluster", "kafka-cluster", "DescribeConfigs") in rights
+    assert [denial for denial in denials(cluster, user) if asks_configs or ASKED_IN_ANY_CASE not in denial] == []
 
 
 def test_missing_right_is_denied(cluster: KafkaCluster) -> None:
     """The broker logs denials, so that their absence above means something."""
     login = librdkafka_properties("SCRAM-SHA-512", "weir", PASSWORDS["weir"])
+    create_topic(cluster.bootstrap_servers, "not-of-weir")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers_of("SASL"), **login})
     with pytest.raises(KafkaException, match="uthorization failed"):
-        admin.delete_topics(["__weir_usage"])["__weir_usage"].result(60)
-    assert wait_until(lambda: denials(cluster), "the denial is logged")
+        admin.delete_topics(["not-of-weir"])["not-of-weir"].result(60)
+    assert wait_until(lambda: denials(cluster, "weir"), "the denial is logged")
 
 
 # Quotas by the brokers' ACLs.
