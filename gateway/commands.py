@@ -61,7 +61,7 @@ the smallest weir.yaml:
   listeners: [{bootstrap_port: 29092}]
   quotas: {entities: [{user: "<default>", producer_byte_rate: 1048576}]}
 
-exit codes: 0 clean, 1 config error, gateway not reached or output not written, 2 wrong usage,
+exit codes: 0 clean, 1 config error, unusable state file, gateway not reached or output not written, 2 wrong usage,
   3 an address can't be bound, 130 interrupted by Ctrl-C
 """
 

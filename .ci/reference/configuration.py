@@ -1,5 +1,6 @@
 """The page of the config file: every key."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from config_keys import ConfigKey, all_keys
@@ -64,4 +65,9 @@ def _row(key: ConfigKey, keys: Sequence[ConfigKey]) -> tuple[str, ...]:
     name = code(key.name)
     shown = f"[{name}](#{anchor(key.path)})" if key.section is not None else name
     kind = key.kind + (f" ({key.unit})" if key.unit else "")
-    return shown, kind, key.default, key.range, changes.pop() if len(changes) == 1 else "by key", key.description
+    return shown, kind, key.default, key.range, changes.pop() if len(changes) == 1 else "by key", _linked(key.description)
+
+
+def _linked(text: str) -> str:
+    """The names of pages become links."""
+    return re.sub(r"\bdocs/([\w/-]+\.md)", r"[docs/\1](../\1)", text)

@@ -63,7 +63,11 @@ class _EntityKeys(Section):
     ip: Annotated[str | None, BeforeValidator(address_or_default)] = described(
         f"Address of clients; `{DEFAULT.value}` is every address without a row.", None
     )
-    exempt: Exempt = described("`true` exempts the entity from all rates; a list names the quotas that do not apply.", False)
+    exempt: Exempt = described(
+        "`true` exempts the entity from all rates, and a user from `max_connections`; a list names the quotas that do not"
+        " apply.",
+        False,
+    )
 
 
 class _TimedEntityKeys(TimedKeys, _EntityKeys):

@@ -153,7 +153,11 @@ class MutationsConfig(Section):
 class QuotasConfig(Section):
     """`quotas`: the limits of clients, topics and volumes, and the algorithms that measure use."""
 
-    enforce: bool = described("`false`: Weir measures use and reports throttles, but delays no client.", True)
+    enforce: bool = described(
+        "`false`: Weir measures use and reports throttles, but no rate delays a client. docs/explanation/quotas.md has all"
+        " limits that it turns off.",
+        True,
+    )
     algorithm: Literal["token_bucket", "window"] = described(
         "Algorithm of byte rates: a token bucket, which flows evenly, or Kafka's sampled window (KIP-13).", "token_bucket"
     )
