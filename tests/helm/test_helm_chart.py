@@ -21,6 +21,7 @@ from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
 from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.kinds.request_rate import KIND as REQUEST_RATE
+from gateway.workers.supervisor import GRACE_SECONDS
 from helm import dashboards
 from tests.last_release import LAST_RELEASE
 
@@ -417,10 +418,11 @@ class TestRendered:
     @pytest.mark.parametrize(
         ("connections", "seconds"), [("{}", 5 + 10), ('{"drain_seconds": 60.5}', 66), ('{"drain_delay_seconds": 0}', 10)]
     )
-    def test_grace_period_covers_the_drain(self, connections: str, seconds: int) -> None:
-        objects = render("--set-json", f"config.connections={connections}")
+    @pytest.mark.parametrize(("workers", "supervisor"), [(1, 0.0), (2, GRACE_SECONDS)])
+    def test_grace_period_covers_the_drain(self, connections: str, seconds: int, workers: int, supervisor: float) -> None:
+        objects = render("--set-json", f"config.connections={connections}", "--set", f"config.workers={workers}")
         pod = one(objects, "StatefulSet", "weir")["spec"]["template"]["spec"]
-        assert pod["terminationGracePeriodSeconds"] == seconds + 10
+        assert pod["terminationGracePeriodSeconds"] == seconds + 10 + supervisor
         assert "lifecycle" not in pod["containers"][0]
 
     def test_readiness_fails_before_a_pod_stops_accepting(self) -> None:

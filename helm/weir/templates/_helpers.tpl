@@ -112,11 +112,12 @@ Service needs it as well. */ -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* The time from SIGTERM to SIGKILL: the delay, the drain, and ten seconds to write files. */ -}}
+{{- /* The time from SIGTERM to SIGKILL: the delay, the drain, and ten seconds to write files. A supervisor waits ten seconds for its
+workers to write theirs, and has ten more to kill a worker that hangs. */ -}}
 {{- define "weir.graceSeconds" -}}
 {{- $connections := .Values.config.connections | default dict -}}
 {{- $drain := addf (dig "drain_delay_seconds" 0.0 $connections) (dig "drain_seconds" 10.0 $connections) -}}
-{{- add (ceil $drain) 10 -}}
+{{- add (ceil $drain) (ternary 20 10 (gt (int (default 1 .Values.config.workers)) 1)) -}}
 {{- end -}}
 
 {{- /* The Secrets of `upstream`, as YAML: those with a path in it. A relative path starts at the config file's folder. */ -}}
