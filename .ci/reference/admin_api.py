@@ -130,7 +130,7 @@ ROUTES: dict[str, dict[str, Any]] = {
         "errors": {400: "The request names no entity, or a parameter is unknown."},
     },
     "/api/entities": {
-        "summary": "The same as JSON",
+        "summary": "The page of one entity (`/entities`) as JSON",
         "notes": "The rows of `/api/quotas` that belong to one entity alone, 200 at most.",
         "parameters": ("user", "client-id", "ip", "group"),
         "schema": answers.answer(entity=answers.ENTITY, enforce=answers.ENFORCE, early=answers.EARLY, rows=answers.USAGE_ROWS),
@@ -297,7 +297,7 @@ def page() -> str:
     fields = [(code(name), _type(schema)) for name, schema in row["properties"].items()]
     parts += [
         "## Rows of `/api/quotas` and `/api/throttles`\n",
-        _docs(UsageRow.__doc__ or ""),
+        _docs(UsageRow.__doc__ or "").replace("None", "null"),
         table(("field", "type"), fields),
     ]
     example = (

@@ -74,8 +74,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--every",
         type=_interval,
         metavar="TIME",
-        help="stay, and repeat the run at this interval, such as 15m or 1h. Later runs take about half the time, but Java"
-        " keeps its memory in between",
+        help="stay, and repeat the run at this interval, such as 15m or 1h. Later runs take a half to four fifths of the"
+        " time, but Java keeps its memory in between",
     )
     spark = parser.add_argument_group("Spark (with spark-submit, use the options of spark-submit instead)")
     spark.add_argument(
