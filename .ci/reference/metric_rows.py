@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import reason_values
 import yaml
 from markdown import below_title, code, table
 
@@ -83,6 +84,7 @@ def page() -> str:
         )
     agent = ", ".join(code(row.name) for row in PUBLISHER_METRICS)
     parts.append(f"## The agent\n\n`weir volumes publish` has these of the metrics above on its own admin port: {agent}.\n")
+    parts.append(reason_values.section())
     return below_title("\n".join(parts))
 
 
