@@ -5,11 +5,12 @@ from operator import itemgetter
 from typing import Final
 
 from gateway.features.sharing.shared_usage import PIECE, QUIET_INTERVALS, SMALL, DecayingUse, OwnUse, most_rows
-from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, name_length
+from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, encoded_size
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps
 
-_ROW_BYTES: Final = 100
+_ROW_BYTES: Final = 160
+"""The maximum of an entity's row without its names."""
 
 
 class OwnUses:
@@ -45,7 +46,7 @@ class OwnUses:
     def _add(self, entity: UsageKey, account: UsageAccount, delta: int, quiet: float, now: float) -> None:
         own = self._uses.get(entity)
         if own is None:
-            own = self._uses[entity] = OwnUse(account, DecayingUse(0, now), now, name_length(entity[1]))
+            own = self._uses[entity] = OwnUse(account, DecayingUse(0, now), now, encoded_size(entity[1]))
         elif now - own.flow.at > quiet:
             own.began = now
         own.account = account
@@ -82,7 +83,7 @@ class OwnUses:
         self._in_flight = []
         room = MAX_MESSAGE_BYTES // 2
         for (kind, name), own in waiting:
-            room -= _ROW_BYTES + 6 * own.characters
+            room -= _ROW_BYTES + own.name_bytes
             if room < 0:
                 break
             self._in_flight.append((own, own.published, own.settled))
@@ -99,7 +100,7 @@ class OwnUses:
         for number, (entity, own) in enumerate(self._everyone(), 1):
             unpublished = own.flow.total - own.published
             capacity = own.account.capacity()
-            if unpublished == 0 or capacity == 0.0 or own.characters > MAX_NAME:
+            if unpublished == 0 or capacity == 0.0 or own.name_bytes > MAX_NAME:
                 own.settled = sequence
             else:
                 urgency = unpublished * members / capacity

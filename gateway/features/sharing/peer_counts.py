@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from math import ceil
 from typing import Final, Protocol
 
-from gateway.features.sharing.use_message import MAX_COUNTS, MAX_TURNS, CountKey
+from gateway.features.sharing.use_message import MAX_COUNTS, MAX_TURNS, CountKey, encoded_size
 
 COUNTS_OF_ALL: Final = 2_000
 """The maximum number of counts that the messages of all members have in one interval."""
@@ -102,7 +102,7 @@ class PeerCounts:
         most = min(MAX_COUNTS - len(few), max(LEAST_COUNTS, COUNTS_OF_ALL // members))
         chosen: dict[CountKey, int] = {}
         for key in (*few, *waiting[:most]):
-            room -= _ROW_BYTES + 6 * len(key[1])
+            room -= _ROW_BYTES + encoded_size(key[1])
             if room < 0:
                 break
             chosen[key] = counts[key]
@@ -120,3 +120,4 @@ class PeerCounts:
 
 
 _ROW_BYTES: Final = 50
+"""The maximum of a row without its name."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import ceil, inf
 from typing import Final
 
-from gateway.features.sharing.use_message import MAX_DEMANDS, DemandKey
+from gateway.features.sharing.use_message import MAX_DEMANDS, DemandKey, encoded_size
 from gateway.quotas.group_buckets import Demands, GroupBuckets
 
 NOTABLE: Final = 0.05
@@ -16,8 +16,8 @@ REPEAT_MESSAGES: Final = 5
 STALE_INTERVALS: Final = 20
 """A demand of a peer that is not repeated for so many intervals is forgotten."""
 
-_ROW_BYTES: Final = 40
-
+_ROW_BYTES: Final = 80
+"""The maximum of a row without its name."""
 
 _FRACTIONS: Final = 1_024
 """Of a unit, in sums. They are integers, because a float does not give a large demand back exactly."""
@@ -116,7 +116,7 @@ class PeerDemands:
         waiting = changed + [key for _, key in sorted(due)]
         chosen: dict[DemandKey, float] = {}
         for key in waiting[:MAX_DEMANDS]:
-            room -= _ROW_BYTES + 6 * len(key[1])
+            room -= _ROW_BYTES + encoded_size(key[1])
             if room < 0:
                 break
             chosen[key] = own.get(key, 0.0)

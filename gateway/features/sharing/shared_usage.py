@@ -96,14 +96,14 @@ class Peer:
 class OwnUse:
     """An entity's use at this member. The counts continue with a new `account`.
 
-    `flow.total` never falls: use that was given back stays counted, as peers may have heard of it. `characters` is the length
+    `flow.total` never falls: use that was given back stays counted, as peers may have heard of it. `name_bytes` is the size
     of its name in messages.
     """
 
     account: UsageAccount
     flow: DecayingUse
     began: float
-    characters: int
+    name_bytes: int
     published: int = 0
     settled: int = 0
 

@@ -47,7 +47,7 @@ _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
 _MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
-"""The maximum number of characters in all parts, as long as a client-id may be. An entity with a longer name is not shared."""
+"""The maximum number of characters in a name, as long as a client-id may be. An entity of more encoded bytes is not shared."""
 _ROW = 4
 
 
@@ -205,15 +205,14 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def name_length(name: Tags | str) -> int:
-    """The number of characters in all parts, see `MAX_NAME`."""
-    return (
-        len(name)
-        if isinstance(name, str)
-        else sum(len(part or "") for part in (name.user, name.client_id, name.ip, name.group))
-    )
+def encoded_size(name: Tags | str) -> int:
+    """The bytes of a name in a message, or of the names in tags: up to 12 a character, as JSON escapes both its surrogates."""
+    if isinstance(name, str):
+        return len(_encoded(name))
+    return sum(len(_encoded(part)) for part in (name.user, name.client_id, name.ip, name.group) if part)
 
 
+_encoded = json.JSONEncoder().encode  # as `json.dumps` of one text, in half the time
 _NAME = "name"
 _TAGS = ("user", "client_id", "ip", "group", "broker")
 _PARTS = (*_TAGS, _NAME)

@@ -281,6 +281,16 @@ def test_demands_beyond_the_message_follow_in_the_next():
     assert len(subject.chosen(2, 1_000_000)[0]) == 10
 
 
+@pytest.mark.parametrize("character", ["g", "é", "\U0001f600"])
+def test_demands_with_long_names_keep_within_their_room(character):
+    subject, wants = PeerDemands(), Wants()
+    wants.demands = {("produce", character * 250 + str(number)): 1.0 / 3.0 for number in range(100)}
+    subject.divide(wants, INTERVAL, 1.0)
+    chosen, left_out = subject.chosen(1, 10_000)
+    assert 0 < len(chosen) == 100 - left_out
+    assert len(encode(UseMessage(1, (), demands=chosen))) < 10_100
+
+
 def test_huge_demand_of_one_peer_leaves_no_trace():
     demands, key = PeerDemands(), ("produce", "a")
     demands.receive("small", {key: 0.25}, START)

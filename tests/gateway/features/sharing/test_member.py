@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.sharing.member import (
     FORGET_SECONDS,
     LAST_RECORDS,
@@ -11,7 +12,7 @@ from gateway.features.sharing.member import (
     Member,
 )
 from gateway.features.sharing.shared_usage import PIECE, reading_pause
-from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, UseMessage, encode, parse
+from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
@@ -598,6 +599,29 @@ def test_message_is_bounded_and_rest_follows() -> None:
     first, second = (parse(value) for _, value in fleet.log[-2:] if value is not None)
     assert (len(first.entities), len(second.entities)) == (MAX_ENTITIES, 100)
     assert fleet.members[0].status.left_out_total == 100
+
+
+@pytest.mark.parametrize("character", ["c", "é", "\U0001f600"])
+def test_message_of_long_names_is_within_its_bounds(character: str) -> None:
+    client = (EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), {"producer_byte_rate": LIMIT}),)
+    engine = QuotaEngine(
+        QuotaSettings((*client, EntityQuota(ClientQuotaEntity(DEFAULT), {"max_connections": 2}))), 0.0, shared=True
+    )
+    connections = ConnectionQuotas(
+        engine, ConnectionLimits(1_000, {}, AcceptLimits(None), {"clients": AcceptLimits(None)}), 0.0
+    )
+    member = Member("0" * 16, engine, INTERVAL, 0.0, shared=(connections,), counts=connections)
+    for number in range(600):
+        name = f"{number:03}" + character * 252
+        slot = connections.accept("clients", "10.0.0.1", 0.0)
+        assert isinstance(slot, ConnectionSlot)
+        slot.identify(name, 0.0)
+        engine.acquire("produce", name, name, 0.0).charge(5_000, 0.0)
+    ((_, value),) = member.step(INTERVAL)
+    message = parse(value or b"")
+    assert message.entities
+    assert message.connections
+    assert len(value or b"") <= MAX_MESSAGE_BYTES * 3 // 4
 
 
 @pytest.mark.parametrize(("members", "rows"), [(1, 500), (8, 500), (20, 200), (100, 40), (1_000, 20)])
