@@ -50,7 +50,7 @@ class Webhook:
         self.target = target
         self.results: Counter[str] = Counter(sent=0, failed=0, dropped=0)
         self._directory = directory
-        self.timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self.timeout_seconds = timeout_seconds
         self._first_pause = first_pause_seconds
         self._max_waiting = max_waiting
         self._waiting: deque[Mapping[str, Any]] = deque()
@@ -75,7 +75,7 @@ class Webhook:
     async def run(self) -> None:
         """Send until `finish`, or until cancelled."""
         # Without cookies and environment proxies: only the configured address gets the request.
-        async with aiohttp.ClientSession(timeout=self.timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             while True:
                 await self._offered.wait()
                 while self._waiting:
@@ -118,8 +118,9 @@ class Webhook:
         """Raises DeliveryError."""
         try:
             url = await asyncio.to_thread(self.target.address, self._directory)
+            timeout = aiohttp.ClientTimeout(total=self.timeout_seconds)
             # A redirect could lead a notification to another host.
-            async with session.post(url, json=body, allow_redirects=False) as answer:
+            async with session.post(url, json=body, allow_redirects=False, timeout=timeout) as answer:
                 status = answer.status
                 if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
                     await answer.content.read(_MAX_ANSWER_BYTES)

@@ -70,14 +70,15 @@ def restarts() -> "Counter[str]":
     return Counter()
 
 
-async def test_unchanged_target_keeps_its_notifications() -> None:
+@pytest.mark.parametrize("change", [{"near_ratio": 0.7}, {"timeout_seconds": 6.0}])
+async def test_unchanged_target_keeps_its_notifications(change: dict[str, float]) -> None:
     async with Receiver(503, headers={"Retry-After": "1"}).serve() as receiver, BackgroundTasks(restarts()) as tasks:
         first = section(receiver.port)
         subject = notify(first)
         subject.start(tasks)
         at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
         await receiver.got(1)
-        subject.apply(first.model_copy(update={"near_ratio": 0.7}))
+        subject.apply(first.model_copy(update=change))
         assert subject.report().waiting == {"ops": 1}
         assert [body["event"] for body in await receiver.got(2)] == ["near_quota", "near_quota"]
 

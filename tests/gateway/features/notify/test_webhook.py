@@ -84,8 +84,8 @@ async def settled(webhook: Webhook) -> None:
     await until(lambda: not len(webhook))
 
 
-def quick(port: int, timeout_seconds: float = PATIENCE, **bounds: Any) -> Webhook:
-    return Webhook(target(port), Path(), timeout_seconds, first_pause_seconds=0.001, **bounds)
+def quick(port: int, **bounds: Any) -> Webhook:
+    return Webhook(target(port), Path(), PATIENCE, first_pause_seconds=0.001, **bounds)
 
 
 async def test_notifications_arrive_in_order() -> None:
@@ -144,7 +144,8 @@ async def test_refusal_and_redirect_are_not_repeated(status: int, words: str, ca
 
 async def test_slow_server_runs_into_the_timeout(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ATTEMPTS", 2)
-    async with Silent().serve() as receiver, sending(quick(receiver.port, timeout_seconds=0.2)) as webhook:
+    async with Silent().serve() as receiver, sending(quick(receiver.port)) as webhook:
+        webhook.timeout_seconds = 0.2  # as after a reload
         webhook.offer({"number": 1})
         await settled(webhook)
         assert webhook.results["failed"] == 1
