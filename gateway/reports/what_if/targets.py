@@ -90,6 +90,8 @@ class WhatIfQuotas:
             return [Target(*entity, UNLIMITED)]
         if entity.ip is not None:
             return [self._limited(entity, kind, self._table.resolve_ip(kind.config_key, entity.ip))]
+        if "ip" in kind.entity_types and entity.user not in (None, OTHER):  # connections, whose client-id nobody looks at
+            return [self._limited(entity, kind, self._table.resolve_user(kind.config_key, _name(entity.user)))]
         user, client_id = (None, None) if entity.user == OTHER else (entity.user, entity.client_id)
         resolution = self._table.resolve(kind.config_key, _name(user), _name(client_id))
         unknown = user is None and client_id is None and matches.of_clients

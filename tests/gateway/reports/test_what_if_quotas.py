@@ -7,7 +7,7 @@ import pytest
 
 from gateway.commands import main
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.reports.job import command
@@ -160,6 +160,23 @@ def test_address_and_unknown_kind() -> None:
     assert target == Target("connection", None, None, "10.0.0.1", None, LIMITED, "ip=<default>", 10.0, 100.0)
     assert only(found, "produce", "alice", None) == Target("produce", "alice", None, None, None, UNLIMITED)
     assert found.targets([LedgerEntity("volume", "alice"), LedgerEntity("connection", group="batch")]) == [[], []]
+
+
+@pytest.mark.parametrize(
+    "exempt",
+    [
+        ClientQuotaEntity("alice", "etl"),
+        ClientQuotaEntity("alice", DEFAULT),
+        ClientQuotaEntity(DEFAULT, "etl"),
+        ClientQuotaEntity(client_id="etl"),
+    ],
+)
+def test_client_ids_do_not_decide_about_connections(exempt: ClientQuotaEntity) -> None:
+    rows = (EntityQuota(ClientQuotaEntity(DEFAULT), {"connection_creation_rate": 5}), EntityQuota(exempt, {}, exempt=True))
+    found = WhatIfQuotas(QuotaSettings(quotas=rows))
+    target = only(found, "connection", "alice", None)
+    assert target == Target("connection", "alice", None, None, None, LIMITED, "user=<default>", 5.0, 50.0)
+    assert only(found, "connection", OTHER, None).verdict == UNDECIDED
 
 
 def test_burst_follows_the_window_of_the_file(tmp_path: Path) -> None:
