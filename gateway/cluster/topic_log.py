@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -29,6 +30,7 @@ MAX_AGE_SECONDS = REFRESH_SECONDS + 1.0
 """The reader takes its topic's id and leaders from the metadata loop. If the answer is older, the reader asks again."""
 
 RETRY_SECONDS = 1.0
+POLICY_RETRY_SECONDS = 60.0
 MAX_REPLICAS = 3
 
 _FETCH_WAIT_MS = 500
@@ -103,7 +105,7 @@ class TopicLog:
         self._ends: dict[int, int] = {}
         self._behind: dict[int, int] = {}
         self._write_leaders: TopicLook | None = None
-        self._checked_policy = False
+        self._policy_check_at = 0.0  # infinite once the policy is known
         self._looked = asyncio.Event()
 
     @property
@@ -361,20 +363,26 @@ class TopicLog:
             if code == _TOPIC_EXISTS:  # another gateway was faster
                 return
             check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
-        self._checked_policy = True
+        self._policy_check_at = inf
         _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
 
     async def _check_policy(self, client: OwnClient) -> None:
-        """Log an error, once, if an operator has created the topic with another policy."""
-        if self._checked_policy:
+        """Log an error, once, if an operator has created the topic with another policy. A failure only delays this advice."""
+        now = clock.monotonic()
+        if now < self._policy_check_at:
             return
-        self._checked_policy = True
-        response = await client.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, [_POLICY])]))
-        with answer_of("DescribeConfigs"):
-            wrong = [
-                value for code, _, _, _, entries in response.resources if code == 0
-                for name, value, *_ in entries if name == _POLICY and not self.spec.keeps(value)
-            ]  # fmt: skip
+        self._policy_check_at = now + POLICY_RETRY_SECONDS
+        try:
+            response = await client.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, [_POLICY])]))
+            with answer_of("DescribeConfigs"):
+                wrong = [
+                    value for code, _, _, _, entries in response.resources if code == 0
+                    for name, value, *_ in entries if name == _POLICY and not self.spec.keeps(value)
+                ]  # fmt: skip
+        except ClusterError as error:
+            _log.debug("topic %s: its %s is not known: %s", self.spec.name, _POLICY, error)
+            return
+        self._policy_check_at = inf
         for policy in wrong[:1]:
             _log.error(
                 "topic %s has cleanup.policy=%s, so records that Weir needs may be lost — "

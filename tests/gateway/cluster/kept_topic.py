@@ -25,14 +25,16 @@ class KeptTopic:
 
     `open` are the numbers of the clients that have not been closed. `fails` is called with each Produce
     request's number, from 1 on: True, and the broker is gone. `refusal` is the error code of each Produce. `has_end` is
-    False while the broker does not say where the topic ends. Without `reachable`, each request fails. `disks` are the
-    used bytes of 1000 by broker, for DescribeLogDirs; a broker in `hung` does not answer that before its event.
+    False while the broker does not say where the topic ends. Without `reachable`, each request fails; without `describes`,
+    each DescribeConfigs. `disks` are the used bytes of 1000 by broker, for DescribeLogDirs; a broker in `hung` does not
+    answer that before its event.
     """
 
     def __init__(self):
         self.batches = []
         self.exists = True
         self.configs = {}
+        self.describes = True
         self.generation = 1
         self.produced = 0
         self.fails = lambda number: False
@@ -128,6 +130,8 @@ class KeptTopic:
                 self.created.set()
                 return SimpleNamespace(topic_errors=[("topic", 0)])
             case DescribeConfigsRequest():
+                if not self.describes:
+                    raise ClusterError("the broker is gone")
                 name = request._resources[0][1]
                 return SimpleNamespace(resources=[(0, None, 2, name, list(self.configs.items()))])
         raise NotImplementedError(request)

@@ -196,6 +196,21 @@ async def test_writer_checks_the_policy_of_the_topic_once(policy, problems, capl
     assert sum(error in message for message in caplog.messages) == len(caplog.messages) == problems
 
 
+async def test_failed_check_of_the_policy_is_repeated(caplog, monkeypatch):
+    monkeypatch.setattr(topic_log, "POLICY_RETRY_SECONDS", 0.0)
+    topic = KeptTopic()
+    topic.configs = {"cleanup.policy": "delete"}
+    topic.describes = False
+    log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value: None)
+    await log.publish([(b"weir-1", b"{}")], look=True)
+    assert caplog.messages == []
+    topic.describes = True
+    for _ in range(2):
+        await log.publish([(b"weir-1", b"{}")], look=True)
+    (message,) = caplog.messages
+    assert "topic a-topic has cleanup.policy=delete" in message
+
+
 async def test_reader_checks_the_policy_of_the_topic(caplog):
     topic = KeptTopic()
     topic.configs = {"cleanup.policy": "delete"}
