@@ -125,8 +125,10 @@ def _client(request: web.Request) -> ClientNames:
 
 
 def _entity(request: web.Request) -> EntityNames:
+    """The entity that a request names. Raises QueryError."""
     check_names(request.query, _PARAMETERS)
-    names = EntityNames(*(request.query.get(key) for key in _PARAMETERS))
+    user, client_id, ip, group = (request.query.get(key) for key in _PARAMETERS)
+    names = EntityNames(user, client_id, ip and read_address("ip", ip), group)
     if not any(name is not None for name in names):
         raise QueryError(f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, ?ip=ADDRESS or ?group=NAME")
     return names

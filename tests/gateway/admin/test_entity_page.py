@@ -141,6 +141,13 @@ async def test_explanation_finds_address_in_any_spelling() -> None:
                 assert await answer.json() == {"ip": found}
 
 
+async def test_entity_is_found_by_its_address_in_any_spelling(client: ClientSession) -> None:
+    async with client.get("/api/entities", params={"ip": "::ffff:10.0.0.7"}) as answer:
+        assert (await answer.json())["entity"]["ip"] == "10.0.0.7"
+    async with client.get("/entities", params={"ip": "banana"}) as answer:
+        assert (answer.status, "ip: 'banana' is not an IP address" in await answer.text()) == (400, True)
+
+
 @pytest.mark.parametrize("path", ["/entities", "/api/entities"])
 async def test_wrong_name_of_a_part_is_named(client: ClientSession, path: str) -> None:
     async with client.get(f"{path}?client_id=etl") as answer:
