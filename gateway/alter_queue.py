@@ -68,8 +68,10 @@ class AlterQueue:
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
         """Undo the changes of an entity, because the broker has refused its part of the request."""
-        if task.alteration is not None and not task.request.validate_only:
-            self.undos.append((task, task.alteration.changes_of(entity)))
+        if task.alteration is None or task.request.validate_only:
+            return
+        if changes := task.alteration.changes_of(entity):  # none of a key that only the broker knows
+            self.undos.append((task, changes))
             self.arrived.set()
 
     def follow(self, quotas: DynamicQuotas) -> None:

@@ -336,6 +336,12 @@ async def test_change_that_broker_refuses_is_undone(world):
     assert world.store.saved[BOB] == {KEY: 7.0}
 
 
+async def test_refusal_of_an_entity_without_changes_reads_nothing(world):
+    task, _ = await world.alter(setting("alice", 10.0))
+    world.queue.undo(task, (EntityPart("user", "bob"),))
+    assert world.queue.undos == []
+
+
 async def test_undo_is_reported_as_a_change(world, caplog):
     caplog.set_level("INFO")
     await world.alter(setting("bob", 7000.0))
