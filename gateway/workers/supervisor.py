@@ -263,10 +263,14 @@ class PrivateDirectory:
     """
 
     def __init__(self) -> None:
-        self.name, self.descriptor = _new_directory()
-        self.path = Path(f"/proc/self/fd/{self.descriptor}")
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open until `__exit__`)
         self.claims = self._file.fileno()
+        try:
+            self.name, self.descriptor = _new_directory()
+        except OSError:
+            self._file.close()
+            raise
+        self.path = Path(f"/proc/self/fd/{self.descriptor}")
 
     def __enter__(self) -> Self:
         return self
@@ -294,6 +298,10 @@ class PrivateDirectory:
 
 def _new_directory() -> tuple[Path, int]:
     name = Path(tempfile.mkdtemp(prefix="weir-workers-"))
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles keeps locked directories, however old they are
+    with ExitStack() as undo:
+        undo.callback(name.rmdir)
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        undo.callback(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles keeps locked directories, however old they are
+        undo.pop_all()
     return name, descriptor

@@ -1,5 +1,6 @@
 """The directory of the workers: it is private, and another is made if somebody removes it."""
 
+import errno
 import os
 import shutil
 import socket
@@ -25,6 +26,22 @@ def test_only_this_user_may_enter() -> None:
         assert directory.name.stat().st_mode & 0o777 == 0o700
         assert directory.intact
     assert not directory.name.exists()
+
+
+@pytest.mark.parametrize("failing", ["tempfile.TemporaryFile", "fcntl.flock"])
+def test_failed_start_leaves_no_directory(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, each restart on a full disk would add one."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(failing, full)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="No space left"):
+        PrivateDirectory()
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_directory_of_another_party_is_not_used(tmp_path: Path) -> None:
