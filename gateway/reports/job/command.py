@@ -208,6 +208,14 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
     stays = options.every is not None
     if not _fetch(options, messages):
         return FAILED
+    period = Period(options.first, options.last)
+    try:
+        # A process that stays gains from compiled code, and its ledger may grow.
+        total, new = (sys.maxsize, sys.maxsize) if stays else ledger_bytes(options.events, options.out, period)
+    except OSError as error:
+        remedy = "give this user the right to read all of --events and --out"
+        messages.error(f"{error.filename}: can't be read ({error.strerror}); {remedy}")
+        return FAILED
     # After Java's end, Py4J logs a traceback for each call that fails, even behind the message that explains the end. The
     # exceptions of these calls say the same.
     logging.getLogger().disabled = True
@@ -217,9 +225,6 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
     # Python imports most modules while Java starts.
     Thread(target=import_module, args=("gateway.reports.job.page",)).start()
     try:
-        period = Period(options.first, options.last)
-        # A process that stays gains from compiled code, and its ledger may grow.
-        total, new = (sys.maxsize, sys.maxsize) if stays else ledger_bytes(options.events, options.out, period)
         archive = class_archive(worth=BRIEF_BYTES <= total < sys.maxsize)
         java = archive.options if archive else ""
         spark = spark_session(
@@ -239,7 +244,7 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     from gateway.reports.job.java_process import JavaEndedError, JavaProcess
     from gateway.reports.job.report_run import NoReportError, ReportRun
-    from gateway.reports.job.state import OldLayoutError
+    from gateway.reports.job.state import StateError
 
     out, is_small = options.out.rstrip("/"), total < SMALL_BYTES
     skip = options.skip_unreadable
@@ -249,7 +254,7 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         if stays:
             run.repeat(options.every, partial(_fetch, options, messages), process.wait)
         found = run.make()
-    except (NoReportError, OldLayoutError, JavaEndedError) as error:
+    except (NoReportError, StateError, JavaEndedError) as error:
         messages.error(str(error))
         return FAILED
     except Exception:

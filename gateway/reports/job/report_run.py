@@ -54,7 +54,7 @@ class ReportRun:
     def make(self) -> Refreshed:
         """Make the reports. Later calls leave them as they are if the aggregates are those of the last whole run.
 
-        Raises `NoReportError` and `OldLayoutError`.
+        Raises `NoReportError` and `StateError`.
         """
         try:
             return self._make()
@@ -69,7 +69,7 @@ class ReportRun:
     def repeat(self, seconds: float, fetch: Callable[[], object], wait: Callable[[float], object]) -> NoReturn:
         """Make the reports now and at this interval, until a signal ends the process. `fetch` is called before each later run.
 
-        A run that takes longer than the interval delays the next one. Raises `OldLayoutError`, and the errors of `wait`.
+        A run that takes longer than the interval delays the next one. Raises `StateError`, and the errors of `wait`.
         """
         while True:
             try:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -116,9 +116,12 @@ def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
     return sum(sizes.values()), new
 
 
-def _files_of(mark: Path) -> Iterable[Sequence[object]]:
-    """The names and lengths of the files in a mark of `state`."""
-    return (file for batch in json.loads(mark.read_text())["batches"] for hour in batch["hours"] for file in hour["files"])
+def _files_of(mark: Path) -> Sequence[Sequence[object]]:
+    """The names and lengths of the files in a mark of `state`. None of a damaged one, which `State.load` refuses."""
+    try:
+        return [file for batch in json.loads(mark.read_bytes())["batches"] for hour in batch["hours"] for file in hour["files"]]
+    except (ValueError, LookupError, TypeError):
+        return []
 
 
 def spark_session(

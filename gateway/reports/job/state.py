@@ -42,8 +42,8 @@ _TABLE = "table"
 """The column with a row's table: the tables of a batch are written by one Spark job."""
 
 
-class OldLayoutError(Exception):
-    """The output folder has the aggregates of another version. The message says what to do."""
+class StateError(Exception):
+    """The aggregates in the output folder are of another version, or unreadable. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,23 @@ class State:
         self._roll_ups: dict[dt.date, _RollUp] = {}
 
     def load(self) -> None:
-        """Find the done hours, and delete the folders of unfinished and replaced batches. Raises `OldLayoutError`."""
+        """Find the done hours, and delete the folders of unfinished and replaced batches. Raises `StateError`."""
         layouts = [name for name in self._layouts.names() if name.isdigit()]
         if layouts and LAYOUT not in layouts:
             path = self._root.removesuffix(f"/{LAYOUT}")
-            raise OldLayoutError(
+            raise StateError(
                 f"{path} has aggregates of another version of weir report (layout {layouts[-1]}; this version needs {LAYOUT}). "
                 f"Give --out another folder, or move {path} away; then all hours that the ledger still has are read again"
             )
         marks = self._mark_names()
         for name in marks:
-            self._add(json.loads(self._marks.read(name)))
+            try:
+                self._add(json.loads(self._marks.read(name)))
+            except (ValueError, LookupError, TypeError) as error:
+                raise StateError(
+                    f"{self._root}/done/{name} is no mark of finished hours: {error!r}. "
+                    "Move it away; then its hours that the ledger still has are read again"
+                ) from error
         roll_ups = {self._roll_ups[date].folder: self._roll_ups[date] for date in self._roll_ups if self._is_rolled_up(date)}
         used = {done.batch for done in self._done.values()} | roll_ups.keys()
         if len(marks) > MARKS:

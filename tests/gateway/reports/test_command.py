@@ -1,5 +1,6 @@
 """`weir report` before Spark starts: help, required options and messages about missing tools."""
 
+import errno
 import gzip
 import os
 import signal
@@ -46,6 +47,19 @@ def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert main(ARGUMENTS) == 1
     assert "install a JDK 17 or newer" in capsys.readouterr().err
+
+
+def test_unreadable_ledger_is_named_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "ledger/date=2026-11-21/hour=15/a.jsonl")
+
+    monkeypatch.setattr("gateway.reports.job.session.ledger_bytes", refused)
+    monkeypatch.setattr("gateway.reports.job.session.spark_session", lambda *_, **__: pytest.fail("Spark starts"))
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path)]) == 1
+    assert "weir report: ledger/date=2026-11-21/hour=15/a.jsonl: can't be read (Permission denied)" in capsys.readouterr().err
 
 
 def test_missing_ledger_is_named_before_java_starts(

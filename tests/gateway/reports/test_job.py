@@ -213,10 +213,21 @@ def test_marks_are_merged_and_unused_folders_deleted(
 
 
 def test_state_of_another_version_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    from gateway.reports.job.state import OldLayoutError, State
+    from gateway.reports.job.state import State, StateError
 
     (tmp_path / "_state/2/done").mkdir(parents=True)
-    with pytest.raises(OldLayoutError, match=r"_state has aggregates of another version .*layout 2.*Give --out another folder"):
+    with pytest.raises(StateError, match=r"_state has aggregates of another version .*layout 2.*Give --out another folder"):
+        State(spark, str(tmp_path)).load()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schemas": {}, "batches": [{"hours": 1}]}'])
+def test_damaged_mark_is_named(spark: "SparkSession", tmp_path: Path, text: str) -> None:
+    from gateway.reports.job.state import LAYOUT, State, StateError
+
+    mark = tmp_path / "_state" / LAYOUT / "done/000000001.json"
+    mark.parent.mkdir(parents=True)
+    mark.write_text(text)
+    with pytest.raises(StateError, match=rf"{mark} is no mark of finished hours: .* Move it away"):
         State(spark, str(tmp_path)).load()
 
 

@@ -28,6 +28,8 @@ def test_files_of_done_hours_are_not_new(tmp_path: Path) -> None:
     hours = [{"files": [["weir-0.jsonl.gz", 10], ["weir-1.jsonl.gz", 199]]}]
     (done / "000000001.json").write_text(json.dumps({"batches": [{"hours": hours}]}))
     assert ledger_bytes(ledger, out, Period()) == (3210, 3200), "a file with another length is new"
+    (done / "000000002.json").write_text("")
+    assert ledger_bytes(ledger, out, Period()) == (3210, 3200), "State.load names the damaged mark"
     last = dt.date(2026, 11, 21), 2
     assert ledger_bytes(ledger, out, Period(last, last)) == (3000, 3000), "other hours do not count"
 
