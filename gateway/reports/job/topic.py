@@ -17,7 +17,8 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,19 +159,20 @@ class Mark:
             if record.value:
                 hours[_folder(record)].append(record.value.replace(b"\n", b" ") + b"\n")
         name = f"topic-{self.name}-{self.number}-{records[0].offset:012d}.jsonl.gz"
-        for folder, lines in hours.items():
-            whole = self.path.parent / folder / name
-            whole.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = whole.with_name(in_progress_name(name))
-            with gzip.open(unfinished, "wb") as file:
-                file.writelines(lines)
-            unfinished.replace(whole)
-        self.following, self.last_ms = records[-1].offset + 1, records[-1].timestamp
-        for source in list(self.lines)[:-_SOURCES]:
-            del self.lines[source]
-        unfinished = self.path.with_suffix(".part")
-        unfinished.write_text(json.dumps({"next": self.following, "last_ms": self.last_ms, "lines": self.lines}))
-        unfinished.replace(self.path)
+        with _on_disk(self.path.parent):
+            for folder, lines in hours.items():
+                whole = self.path.parent / folder / name
+                whole.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = whole.with_name(in_progress_name(name))
+                with gzip.open(unfinished, "wb") as file:
+                    file.writelines(lines)
+                unfinished.replace(whole)
+            self.following, self.last_ms = records[-1].offset + 1, records[-1].timestamp
+            for source in list(self.lines)[:-_SOURCES]:
+                del self.lines[source]
+            unfinished = self.path.with_suffix(".part")
+            unfinished.write_text(json.dumps({"next": self.following, "last_ms": self.last_ms, "lines": self.lines}))
+            unfinished.replace(self.path)
         return len(new)
 
     def of_another_topic(self, why: str) -> TopicError:
@@ -191,23 +193,34 @@ class Mark:
         return number > last
 
 
+@contextmanager
+def _on_disk(path: Path) -> Iterator[None]:
+    """Tell errors of this machine's disk apart from those of Kafka. Raises `TopicError`."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "free space, or name a folder in which this user may read and write"
+        raise TopicError(f"--events {path}: the topic's lines can't be stored ({error}); {remedy}") from error
+
+
 def load_mark(path: Path, topic: str, number: int) -> Mark:
     """Load a partition's mark and delete the files of an unfinished batch. Raises `TopicError`."""
     mark = Mark(path / f"_topic-{topic}-{number}.next", topic, number)
-    if mark.path.exists():
-        text = mark.path.read_text()
-        try:
-            found = json.loads(text)
-            mark.following, mark.last_ms, mark.lines = found["next"], found["last_ms"], found["lines"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise TopicError(
-                f"{mark.path} is not a valid mark: {text[:80]!r}. Move it and the files topic-{topic}-{number}-* away, and "
-                "the next run fetches all records of the topic again"
-            ) from error
-    for file in path.glob(f"date=*/hour=*/topic-*-{number}-*.jsonl.gz"):
-        name = _NAME.fullmatch(file.name)
-        if name is not None and name["topic"] == topic and int(name["first"]) >= mark.following:
-            file.unlink()
+    with _on_disk(path):
+        if mark.path.exists():
+            text = mark.path.read_text(errors="replace")
+            try:
+                found = json.loads(text)
+                mark.following, mark.last_ms, mark.lines = found["next"], found["last_ms"], found["lines"]
+            except (ValueError, TypeError, KeyError) as error:
+                raise TopicError(
+                    f"{mark.path} is not a valid mark: {text[:80]!r}. Move it and the files topic-{topic}-{number}-* away, and "
+                    "the next run fetches all records of the topic again"
+                ) from error
+        for file in path.glob(f"date=*/hour=*/topic-*-{number}-*.jsonl.gz"):
+            name = _NAME.fullmatch(file.name)
+            if name is not None and name["topic"] == topic and int(name["first"]) >= mark.following:
+                file.unlink()
     return mark
 
 

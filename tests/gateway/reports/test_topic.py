@@ -167,6 +167,17 @@ def test_damaged_mark_is_named(tmp_path: Path) -> None:
         load_mark(tmp_path, "a", 0)
 
 
+def test_error_of_the_disk_is_none_of_kafka(tmp_path: Path) -> None:
+    mark = load_mark(tmp_path / "ledger", "a", 0)
+    (tmp_path / "ledger").touch()
+    says = rf"^--events {tmp_path}/ledger: the topic's lines can't be stored \(.*Not a directory.*\); free space, or name"
+    with pytest.raises(TopicError, match=says):
+        mark.write([record(0)])
+    (tmp_path / "_topic-a-0.next").mkdir()
+    with pytest.raises(TopicError, match=rf"^--events {tmp_path}: .*Is a directory"):
+        load_mark(tmp_path, "a", 0)
+
+
 def test_invalid_properties_are_named_once(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("nonsense")
