@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from gateway.events import AT_BROKER
 from gateway.reports.job.columns import count, minute_since_1970, moment
+from gateway.reports.job.first_pass import id_of
 from gateway.reports.job.hours import ENTITY_MINUTES
 from gateway.reports.job.period import Hour
 from gateway.reports.job.phrases import counted, duration
@@ -84,7 +85,7 @@ def _changes(tables: Tables) -> DataFrame:
             F.count_distinct("gateway").alias("gateways"),
             F.nullif(F.array_join(F.array_sort(F.collect_set("config_version")), ", "), F.lit("")).alias("config_version"),
         )
-        .withColumn("change", F.xxhash64(*same, "time_ms"))
+        .withColumn("change", id_of((*same, "time_ms", "nth")))
     )
 
 

@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +29,17 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_report_has_expected_figures(spark: "SparkSession", report: Run, name: str) -> None:
     rows = [row.asDict() for row in spark.read.parquet(str(report.out / name)).collect()]
     assert in_order(rows) == in_order(EXPECTED[name]())
+
+
+def test_changes_of_one_moment_have_ids_of_their_own(spark: "SparkSession") -> None:
+    """Two requests of one batch set a limit and remove it."""
+    from gateway.reports.config_changes import _changes
+    from gateway.reports.job.schema import EVENT_SCHEMA
+
+    limits = [(None, 5.0), (5.0, None), (None, 5.0)]
+    rows = [{"type": "quota_change", "gateway": "g", "time_ms": 1, "old_limit": old, "new_limit": new} for old, new in limits]
+    found = _changes(SimpleNamespace(table=lambda _: spark.createDataFrame(rows, EVENT_SCHEMA))).collect()  # type: ignore[arg-type]
+    assert len({row.change for row in found}) == 3
 
 
 def test_expected_reports_are_complete(report: Run) -> None:
