@@ -5,6 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
+from gateway.whole_number import whole_number
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9644"
 
@@ -29,6 +30,7 @@ def kind(name: str) -> str:
 
 
 def node_id(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
+    number = whole_number(text)
+    if number is None or number >= 2**31:
         raise argparse.ArgumentTypeError(f"{text!r} is not the node id of a broker: write a number, such as 3")
-    return int(text)
+    return number

@@ -21,6 +21,7 @@ from gateway.proxy.sessions import ConnectionFacts
 from gateway.quotas.entity import short_name
 from gateway.steps import Steps
 from gateway.time_slices import in_slices
+from gateway.whole_number import whole_number
 
 PATH: Final = "/api/connections"
 
@@ -31,9 +32,6 @@ MAX_OFFSET: Final = 10_000
 MIN_SAMPLE_SECONDS: Final = 1.0
 MAX_SAMPLE_SECONDS: Final = 10.0
 """The bytes per second are a mean over so many seconds: since the last reading, if that is not older."""
-
-_NODE_ID_DIGITS: Final = 10
-"""Of the largest node id, 2**31 - 1. Python refuses to read numbers of more than 4300 digits."""
 
 Row = Mapping[str, Any]
 
@@ -80,7 +78,7 @@ class ConnectionQuery:
         check_names(rest, (*FILTERS, "sort", "reverse", "limit", "offset"))
         if "throttled" in rest:
             read_truth("throttled", rest["throttled"])
-        if "broker" in rest and not (rest["broker"].isdecimal() and len(rest["broker"]) <= _NODE_ID_DIGITS):
+        if "broker" in rest and whole_number(rest["broker"]) is None:
             raise QueryError(f"broker: {rest['broker']!r} is not the node id of a broker: write a number, such as 3")
         if "ip" in rest:
             rest["ip"] = read_address("ip", rest["ip"])

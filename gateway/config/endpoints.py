@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from gateway.config.section import invalid
 from gateway.quotas.addresses import Network, address_of, network_of
 from gateway.quotas.entity import DEFAULT
+from gateway.whole_number import whole_number
 
 MAX_PORT: Final = 65_535
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
@@ -106,9 +107,10 @@ def _address(value: object) -> ServerAddress:
 
 def port_of(text: str, remedy: str) -> int:
     """The port behind the colon of an address. The error is about the whole address."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_PORT):
+    number = whole_number(text)
+    if number is None or not 0 < number <= MAX_PORT:
         raise invalid(f"has a port that is not a number from 1 to {MAX_PORT}", remedy)
-    return int(text)
+    return number
 
 
 def _port_range(value: object) -> PortRange:

@@ -11,6 +11,7 @@ from gateway.config.endpoints import port_of
 from gateway.config.section import Section, described, filled_in, invalid
 from gateway.proxy.tls.contexts import ClientTls, ServerTls
 from gateway.proxy.tls.principal import BadRuleError, PrincipalMapping
+from gateway.whole_number import whole_number
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*", re.ASCII)
 _ID = "{id}"
@@ -35,12 +36,9 @@ class BrokerNames:
     def node_id(self, name: str) -> int | None:
         """The broker with that name (in lower case), or None."""
         before, _, after = self.template.lower().partition(_ID)
-        number = name[len(before) : len(name) - len(after)]
-        if not (
-            name.startswith(before) and name.endswith(after) and number.isascii() and number.isdigit() and len(number) <= 10
-        ):
-            return None
-        return int(number) if str(int(number)) == number else None
+        text = name[len(before) : len(name) - len(after)]
+        found = whole_number(text) if name.startswith(before) and name.endswith(after) else None
+        return found if str(found) == text else None
 
 
 def is_dns_name(text: str) -> bool:

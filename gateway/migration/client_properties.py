@@ -10,6 +10,7 @@ from gateway.config.problems import nearest
 from gateway.files.java_properties import Property, properties_of
 from gateway.migration import MigrationError
 from gateway.proxy.tls.contexts import ClientTls
+from gateway.whole_number import whole_number
 
 KEYS: Final = (
     "security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.type", "ssl.truststore.location",
@@ -107,9 +108,10 @@ def _one_of(values: Mapping[str, str], key: str, default: str, allowed: tuple[st
 
 def _timeout(values: Mapping[str, str], source: str) -> int:
     text = values.get("request.timeout.ms", "10000").strip()
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_TIMEOUT_MS):
-        raise MigrationError(f"{source}: request.timeout.ms is {text!r} — write milliseconds, from 1 to {_MAX_TIMEOUT_MS}")
-    return int(text)
+    number = whole_number(text)
+    if number is None or not 0 < number <= _MAX_TIMEOUT_MS:
+        raise MigrationError(f"{source}: request.timeout.ms is {text[:40]!r} — write milliseconds, from 1 to {_MAX_TIMEOUT_MS}")
+    return number
 
 
 def _tls(values: Mapping[str, str], source: str) -> ClientTls:

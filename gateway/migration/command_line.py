@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.terminal_text import printable
+from gateway.whole_number import whole_number
 
 RESTORE_FILE: Final = Path("weir-quotas-restore.json")
 
@@ -164,9 +165,10 @@ exit codes: 0 done, 1 refused or failed (nothing is half done without a message)
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers — give 1 or more")
-    return int(text)
+    number = whole_number(text)
+    if number is None or not 0 < number <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of brokers — give 1 or more")
+    return number
 
 
 def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

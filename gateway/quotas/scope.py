@@ -4,25 +4,22 @@ With `scope: broker`, the tags of a bucket name its broker. Kafka has no groups,
 controller mutations. These limits hold for the whole cluster in either case.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import OTHER, ClientQuotaEntity, Resolution, Tags
+from gateway.quotas.entity import BOOTSTRAP, OTHER, ClientQuotaEntity, Resolution, Tags
 from gateway.quotas.kinds import KINDS
+from gateway.whole_number import whole_number
 
 BROKER: Final = "broker"
 """The value of `quotas.scope` with which each broker has buckets of its own."""
 
 
-_NODE_ID: Final = re.compile(r"-1|\d{1,10}", re.ASCII)
-
-
 def node_id(text: str) -> int | None:
     """The node id, or `BOOTSTRAP`, in a message of another gateway. None if the text is no node id."""
-    return int(text) if _NODE_ID.fullmatch(text) else None
+    return BOOTSTRAP if text == str(BOOTSTRAP) else whole_number(text)
 
 
 def at_broker(resolution: Resolution, kind: str, broker: int, *, by_broker: bool) -> Resolution:

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
+from gateway.whole_number import whole_number
 
 VERSION: Final = 1
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -128,9 +129,10 @@ def _limit_fields(hard: Limit | None, soft: Limit | None) -> dict[str, object]:
 def parse_broker(key: bytes | None) -> int:
     """Raises BadRecordError."""
     text = (key or b"").decode("ascii", "replace")
-    if not text.isdigit() or len(text) > 10 or int(text) > _MAX_BROKER_ID:
+    broker = whole_number(text)
+    if broker is None or broker > _MAX_BROKER_ID:
         raise BadRecordError("bad_key", f"the key {text[:40]!r} is not a broker id")
-    return int(text)
+    return broker
 
 
 def parse_usage(broker: int, value: bytes) -> VolumeUsage:

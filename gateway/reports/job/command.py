@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gateway.reports.job.messages import Messages
 from gateway.reports.job.period import Hour, Period, parsed
+from gateway.whole_number import whole_number
 
 if TYPE_CHECKING:
     from gateway.reports.what_if.targets import WhatIfQuotas
@@ -319,8 +320,8 @@ def _hour(of_whole_day: int, text: str) -> Hour:
 def _servers(text: str) -> str:
     for server in text.split(","):
         host, _, port = server.strip().rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
-            raise argparse.ArgumentTypeError(f"{server!r} is not a broker's address: write HOST:PORT, several with commas")
+        if not (host and 0 < (whole_number(port) or 0) <= 65_535):
+            raise argparse.ArgumentTypeError(f"{server[:80]!r} is not a broker's address: write HOST:PORT, several with commas")
     return text
 
 

@@ -148,6 +148,7 @@ async def test_orders_and_parts_of_the_list(clock, query, ports) -> None:
         ({"limit": "²"}, "limit: '²' is out of range"),
         ({"offset": "-1"}, "offset: '-1' is out of range: write a number from 0 to 10000"),
         ({"ip": "10.0.0"}, "ip: '10.0.0' is not an IP address: write one, such as 10.0.0.7"),
+        ({"broker": "\u0663"}, "broker: '\u0663' is not the node id of a broker"),
         ({"broker": "b1"}, "broker: 'b1' is not the node id of a broker: write a number, such as 3"),
         ({"broker": "1" * 5_000}, "broker: '1111"),
         ({"throttled": "yes"}, "throttled: 'yes' is neither true nor false: write one of them"),

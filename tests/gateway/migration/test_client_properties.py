@@ -100,6 +100,7 @@ SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
         ({"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": "x"}, "is 'x' — write https, or leave it empty"),
         ({"request_timeout_ms": "soon"}, "request.timeout.ms is 'soon' — write milliseconds"),
         ({"request_timeout_ms": "0"}, "request.timeout.ms is '0' — write milliseconds"),
+        ({"request_timeout_ms": "1" * 5_000}, f"request.timeout.ms is '{'1' * 40}' — write milliseconds"),
         ({"client_id": "\\u00zz"}, "has a \\u escape without four hexadecimal digits — correct it"),
     ],
 )

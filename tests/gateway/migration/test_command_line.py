@@ -338,11 +338,12 @@ def test_files_of_the_properties_are_checked(config: Path, nobody: str, capsys) 
     assert "ca.pem can't be used: " in failure(capsys, "import", *arguments)
 
 
-def test_brokers_must_be_a_number(config: Path, capsys) -> None:
+@pytest.mark.parametrize("number", ["0", "x", "1" * 5_000])
+def test_brokers_must_be_a_number(config: Path, capsys, number: str) -> None:
     with pytest.raises(SystemExit) as error:
-        main(["quotas", "lift", "--config", str(config), "--brokers", "0"])
+        main(["quotas", "lift", "--config", str(config), "--brokers", number])
     assert error.value.code == 2
-    assert "'0' is not a number of brokers — give 1 or more" in capsys.readouterr().err
+    assert f"{number[:40]!r} is not a number of brokers — give 1 or more" in capsys.readouterr().err
 
 
 def test_address_is_needed_without_a_config() -> None:

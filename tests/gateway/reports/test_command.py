@@ -123,7 +123,7 @@ def test_invalid_time_is_refused(option: str, time: str, capsys: pytest.CaptureF
     assert f"'{time}' is not a day or an hour of the calendar: write it as 2026-11-21 or" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("servers", ["broker1", "broker1:", ":9092", "a:1,b", "a:x", "a:70000"])
+@pytest.mark.parametrize("servers", ["broker1", "broker1:", ":9092", "a:1,b", "a:x", "a:70000", "a:" + "1" * 5_000])
 def test_kafka_address_without_host_or_port_is_refused(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([*ARGUMENTS, "--kafka", servers])
