@@ -76,10 +76,15 @@ class ConnectionAdmission:
 
     def wait(self, listener: str, resume: Callable[[], None]) -> float:
         """Seconds until the listener may accept a connection. After `inf`, `resume` is called when this may have changed."""
-        seconds = self.quotas.wait(listener, monotonic())
+        now = monotonic()
+        seconds = self.quotas.wait(listener, now)
         if seconds == inf:
+            key, full = "listeners[].max_connections", self.quotas.listeners[listener]
+            if self.quotas.gateway.wait(now) == inf:
+                key, full = "connections.max_connections", self.quotas.gateway
             _log.warning(
-                "listener %s: new connections wait, because max_connections are open", listener,
+                "listener %s: new connections wait, because %s (%s) are open — raise it, or close connections of clients",
+                listener, key, full.limits.max_connections,
                 extra={"reason": "max_connections", "listener": listener},
             )  # fmt: skip
             self._waiting.append(resume)

@@ -1,4 +1,7 @@
 import io
+from math import inf
+
+import pytest
 
 from gateway.events import ConnectionRejected
 from gateway.features.connection_quotas.admission import ConnectionAdmission, HeldSockets
@@ -44,3 +47,20 @@ def test_event_of_a_refused_user_names_the_user():
         quotas.accept("clients", "10.0.0.7", 0.0).identify("alice", 0.0)
     expected = {"reason": "max_per_user", "address": "10.0.0.7", "listener": "clients", "user": "alice"}
     assert events == [ConnectionRejected(time_ms=1500, last_ms=1500, gateway="weir-1", **expected)]
+
+
+@pytest.mark.parametrize(
+    ("gateway", "listener", "words"),
+    [
+        (None, 1, "because listeners[].max_connections (1) are open — raise it, or close"),
+        (1, None, "because connections.max_connections (1) are open — raise it, or close"),
+        (1, 1, "because connections.max_connections (1) are open"),
+    ],
+)
+def test_full_listener_names_the_key_to_raise(gateway, listener, words, caplog):
+    limits = ConnectionLimits(10, gateway=AcceptLimits(gateway), listeners={"clients": AcceptLimits(listener)})
+    quotas = ConnectionQuotas(QuotaEngine(QuotaSettings(), 0.0), limits, 0.0)
+    admission = ConnectionAdmission(quotas, Outlet("weir-1", [], wall=lambda: 1.5))
+    quotas.accept("clients", "10.0.0.7", 0.0)
+    assert admission.wait("clients", lambda: None) == inf
+    assert f"listener clients: new connections wait, {words}" in caplog.text
