@@ -202,7 +202,7 @@ def encode_string(text: str, *, compact: bool) -> bytes:
     """A string that is not null. Raises `InvalidFrame` above 32767 bytes of UTF-8."""
     data = text.encode()
     if len(data) > _MAX_STRING_BYTES:
-        raise InvalidFrame("bad_count", f"a host of {len(data)} bytes exceeds Kafka's limit of {_MAX_STRING_BYTES}")
+        raise InvalidFrame("bad_count", f"a string of {len(data)} bytes exceeds Kafka's limit of {_MAX_STRING_BYTES}")
     return encode_utf8(data, compact=compact)
 
 

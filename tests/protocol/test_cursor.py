@@ -38,6 +38,13 @@ def test_string_survives_round_trip(text, compact):
     assert stepped.pos == len(data)
 
 
+@pytest.mark.parametrize("compact", [True, False])
+def test_string_over_kafkas_maximum_is_not_written(compact):
+    with pytest.raises(InvalidFrame, match=r"^a string of 32768 bytes exceeds Kafka's limit of 32767$") as invalid:
+        encode_string("é" * 2**14, compact=compact)
+    assert invalid.value.reason == "bad_count"
+
+
 @pytest.mark.parametrize(("data", "compact"), [(b"\x00", True), (b"\xff\xff", False)])
 def test_null_string_is_not_empty(data, compact):
     assert reader(data, compact=compact).string() is None
