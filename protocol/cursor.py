@@ -146,6 +146,13 @@ class Reader:
         self.spend(count)
         return count
 
+    def length(self, *, wide: bool) -> int:
+        """As `size`, of a field that may not be null. Raises `InvalidFrame` for null."""
+        length = self.size(wide=wide)
+        if length < 0:
+            raise InvalidFrame("bad_count", f"the field before byte {self.pos} is null, and may not be")
+        return length
+
     def spend(self, elements: int) -> None:
         """Subtract `elements` from `elements_left`. Raises `InvalidFrame` if `elements_left` is lower."""
         self.elements_left -= elements

@@ -90,12 +90,13 @@ TOPICS_APIS: Final[dict[int, TopicsApi]] = {
 
 
 def read_request(api_key: ApiKey, version: int, frame: Buffer, body_offset: int) -> TopicsRequest:
-    """Decode a whole request frame. Raises `InvalidFrame`."""
+    """Decode a whole request frame. Raises `InvalidFrame` for each body that brokers refuse. As there, bytes may follow it."""
     reader = Reader.of_whole_request(frame, body_offset, compact=request_header_version(api_key, version) >= 2)
-    topics = [_read_topic(reader, api_key, version) for _ in range(reader.count())]
+    topics = [_read_topic(reader, api_key, version) for _ in range(_elements(reader))]
     end = reader.pos
     reader.skip(_TIMEOUT_BYTES)
     validate_only = version >= TOPICS_APIS[api_key].validate_since and reader.byte() != 0
+    reader.skip_tags()
     return TopicsRequest(topics, validate_only, body_offset, end)
 
 
@@ -111,13 +112,13 @@ def _read_topic(reader: Reader, api_key: ApiKey, version: int) -> RequestedTopic
     if api_key == ApiKey.CREATE_TOPICS:
         partitions = reader.int32()
         replication_factor = reader.int16()
-        assignments = reader.count() or -1
+        assignments = _elements(reader) or -1
         for _ in range(assignments):
             reader.skip(INT32.size)
-            reader.skip_int32s()
+            _skip_broker_ids(reader)
             reader.skip_tags()
-        for _ in range(reader.count()):  # configs
-            reader.skip_string()
+        for _ in range(_elements(reader)):  # configs
+            reader.skip(reader.length(wide=False))
             reader.skip_string()
             reader.skip_tags()
     elif api_key == ApiKey.CREATE_PARTITIONS:
@@ -125,11 +126,22 @@ def _read_topic(reader: Reader, api_key: ApiKey, version: int) -> RequestedTopic
         assignments = reader.size(wide=True)
         reader.spend(max(assignments, 0))
         for _ in range(assignments):
-            reader.skip_int32s()
+            _skip_broker_ids(reader)
             reader.skip_tags()
     if by_id or api_key != ApiKey.DELETE_TOPICS:  # older DeleteTopics have an array of names
         reader.skip_tags()
     return RequestedTopic(name, name_field, topic_id, partitions, assignments, replication_factor, start, reader.pos)
+
+
+def _elements(reader: Reader) -> int:
+    """The number of elements of an array that may not be null."""
+    count = reader.length(wide=True)
+    reader.spend(count)
+    return count
+
+
+def _skip_broker_ids(reader: Reader) -> None:
+    reader.skip(INT32.size * reader.length(wide=True))
 
 
 def read_response(api_key: ApiKey, version: int, frame: Buffer) -> TopicsResponse:

@@ -50,6 +50,13 @@ def test_null_string_is_not_empty(data, compact):
     assert reader(data, compact=compact).string() is None
 
 
+@pytest.mark.parametrize(("data", "compact", "wide"), [(b"\0", True, True), (b"\xff\xff", False, False)])
+def test_length_that_is_null_is_invalid(data, compact, wide):
+    with pytest.raises(InvalidFrame, match=f"the field before byte {len(data)} is null") as invalid:
+        reader(data, compact=compact).length(wide=wide)
+    assert invalid.value.reason == "bad_count"
+
+
 def test_string_over_kafkas_maximum_is_invalid_at_once():
     with pytest.raises(InvalidFrame):
         reader(encode_uvarint(2**15 + 1), 1 << 20).string()

@@ -188,8 +188,7 @@ def test_refused_topics_are_merged_into_a_response(key, version):
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_truncated_frame_is_invalid_or_read(key, version):
     frame = made_up_request(key, version)
-    request = read(key, version, frame)
-    for cut in range(parse_request_header(frame, 4, len(frame)).body_offset, request.end):
+    for cut in range(parse_request_header(frame, 4, len(frame)).body_offset, len(frame)):
         with pytest.raises(InvalidFrame):
             read(key, version, with_length(frame[4:cut]))
     frame = made_up_response(key, version)
@@ -199,6 +198,56 @@ def test_truncated_frame_is_invalid_or_read(key, version):
             topic_lists.read_response(key, version, frame[:cut])
         with pytest.raises(InvalidFrame):
             topic_lists.read_response(key, version, with_length(frame[4:cut]))
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_bytes_behind_a_request_change_nothing(key, version):
+    """Kafka accepts them."""
+    frame = made_up_request(key, version)
+    assert read(key, version, with_length(frame[4:] + b"zz")) == read(key, version, frame)
+
+
+def one_topic(key, version):
+    """A request of one topic with an assignment and a config, where there are such."""
+    if key == ApiKey.CREATE_TOPICS:
+        configs = [{"name": "retention.ms", "value": "5"}]
+        topic = {"num_partitions": -1, "replication_factor": -1, "configs": configs}
+        topics = [topic | {"name": NAMES[0], "assignments": [{"partition_index": 0, "broker_ids": [1]}]}]
+    elif key == ApiKey.CREATE_PARTITIONS:
+        topics = [{"name": NAMES[0], "count": 9, "assignments": [{"broker_ids": [1]}]}]
+    else:
+        topics = request_values(key, version, NAMES[:1])[topics_field(key, version)]
+    return made_up_request(key, version, **{topics_field(key, version): topics})
+
+
+def lengths(key, version):
+    """The offsets in the body and the sizes of all lengths that may not be null, in `one_topic`."""
+    flexible = version >= APIS[key].flexible_since
+    array, string = (1, 1) if flexible else (4, 2)
+    name = array
+    behind = name + string + len(NAMES[0])
+    found = [(0, array)]
+    if key != ApiKey.DELETE_TOPICS or version < 6:
+        found.append((name, string))
+    if key == ApiKey.CREATE_TOPICS:
+        assignments = behind + 4 + 2
+        brokers = assignments + array + 4
+        configs = brokers + array + 4 + flexible
+        found += [(assignments, array), (brokers, array), (configs, array), (configs + array, string)]
+    elif key == ApiKey.CREATE_PARTITIONS:
+        found.append((behind + 4 + array, array))
+    return found
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_null_that_kafka_refuses_is_invalid(key, version):
+    frame = one_topic(key, version)
+    body = parse_request_header(frame, 4, len(frame)).body_offset
+    assert [topic.name for topic in read(key, version, frame).topics] == NAMES[:1]
+    for at, size in lengths(key, version):
+        null = b"\0" if size == 1 else b"\xff" * size
+        with pytest.raises(InvalidFrame, match=r"is null|without a name"):
+            read(key, version, with_length(frame[4 : body + at] + null + frame[body + at + size :]))
 
 
 def test_topic_without_name_and_id_is_invalid():

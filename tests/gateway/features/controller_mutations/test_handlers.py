@@ -786,6 +786,16 @@ def test_oversized_mutation_request_ends_connection():
     t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}]))
 
 
+@pytest.mark.parametrize("key", APIS)
+def test_request_without_its_last_byte_ends_connection(key):
+    """The broker would close the connection as well, and nobody would learn that nothing was executed."""
+    request, _ = costing(key, ["a"], 5)
+    t = transcript()
+    with pytest.raises(InvalidFrame, match="a field ends"):
+        t.client_sends(with_length(request[4:-1]))
+    t.broker_got()
+
+
 def test_topic_lookup_is_split_into_requests():
     names = [f"topic-{number:03}" for number in range(TOPICS_PER_REQUEST + 1)]
     first, last = names[:TOPICS_PER_REQUEST], names[TOPICS_PER_REQUEST:]
