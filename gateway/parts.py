@@ -98,7 +98,7 @@ class InstalledFeatures:
             outlet.observe(self.ledger)
         client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider, beside=parts.effective.places.prepare)
         self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet, engine.shadows)
-        self.mutations: Final = ControllerMutations()
+        self.mutations: Final = ControllerMutations(lambda: metadata.versions)
         self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
         sharing = None if config.sharing is None else Sharing(

@@ -23,7 +23,7 @@ from gateway.cluster.client import (
     in_any_order,
     plaintext,
 )
-from gateway.cluster.requests import describe_topics
+from gateway.cluster.requests import BrokerRequest, Versions, describe_topics
 from protocol.bodies.topic_metadata import UNKNOWN_TOPIC, MetadataAnswer, TopicMetadata
 
 REFRESH_SECONDS = 5.0
@@ -86,6 +86,8 @@ class ClusterMetadata:
     """`bootstrap` returns the addresses to start from; `on_topic` is called with name and id of each topic of a `look`.
 
     `why_foreign` gets the cluster id of each answer, and returns the problem if it is that of another cluster.
+
+    `versions` are those that the broker asked last offers; empty before the first question.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class ClusterMetadata:
         why_foreign: Callable[[str | None], str | None] = lambda _id: None,
     ) -> None:
         self.brokers: Mapping[int, Address] = {}
+        self.versions: Versions = {}
         self._bootstrap = bootstrap
         self._security = security
         self._on_topic = on_topic
@@ -218,7 +221,7 @@ class ClusterMetadata:
 
     async def ask_at(self, address: Address) -> None:
         """Publish the brokers that the broker at an address names. Raises ClusterError."""
-        found: MetadataAnswer = await self._connections.ask(address, describe_topics([], self._check_cluster))
+        found: MetadataAnswer = await self._connections.ask(address, self._describe([]))
         self.brokers = _addresses(found) or self.brokers
         self._publish_brokers(found)
 
@@ -243,9 +246,15 @@ class ClusterMetadata:
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
         addresses = in_any_order(self.brokers, self._bootstrap())
-        found: MetadataAnswer = await self._connections.read_any(addresses, describe_topics(names, self._check_cluster))
+        found: MetadataAnswer = await self._connections.read_any(addresses, self._describe(names))
         self.brokers = _addresses(found) or self.brokers  # an answer without brokers does not mean that there are none
         return found
+
+    def _describe(self, names: Collection[str] | None) -> BrokerRequest[MetadataAnswer]:
+        return describe_topics(names, self._check_cluster, self._note_versions)
+
+    def _note_versions(self, versions: Versions) -> None:
+        self.versions = versions
 
     def _check_cluster(self, cluster_id: str | None) -> None:
         if (problem := self._why_foreign(cluster_id)) is not None:

@@ -15,12 +15,18 @@ from protocol.cursor import Reader
 
 _Answer = TypeVar("_Answer")
 
+Versions = Mapping[int, tuple[int, int]]
+"""The first and the last version that a broker offers of each API, by API key."""
+
 Message = Any
 """A message class of kafka-python, or an object of such a class. kafka-python has no types."""
 
 
 class BrokerRequest(Generic[_Answer]):
-    """A request in the newest version that the broker knows, from `oldest` to `newest`. `read` decodes a response."""
+    """A request in the newest version that the broker knows, from `oldest` to `newest`. `read` decodes a response.
+
+    `on_versions` gets the versions that the broker offers.
+    """
 
     def __init__(
         self,
@@ -30,14 +36,17 @@ class BrokerRequest(Generic[_Answer]):
         *,
         oldest: int,
         newest: int,
+        on_versions: Callable[[Versions], None] = lambda _: None,
     ) -> None:
         self._message = message
         self._fields = fields
         self._range = oldest, newest
+        self._on_versions = on_versions
         self.read = read
 
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> "_Prepared":
+    def prepare(self, versions: Versions) -> "_Prepared":
         """Called by aiokafka with the versions that the broker offers. Raises IncompatibleBrokerVersion."""
+        self._on_versions(versions)
         oldest, newest = self._range
         low, high = versions.get(self._message.API_KEY, (0, -1))
         version = min(newest, high)
@@ -72,7 +81,9 @@ class _Prepared:
 
 
 def describe_topics(
-    names: Collection[str] | None, check_cluster: Callable[[str | None], None] = lambda _: None
+    names: Collection[str] | None,
+    check_cluster: Callable[[str | None], None] = lambda _: None,
+    on_versions: Callable[[Versions], None] = lambda _: None,
 ) -> BrokerRequest[MetadataAnswer]:
     """Metadata of these topics; None for all topics. Creates no topic. `check_cluster` gets each answer's cluster id.
 
@@ -88,7 +99,7 @@ def describe_topics(
         return answer
 
     fields = {"topics": topics, "allow_auto_topic_creation": False}
-    return BrokerRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS)
+    return BrokerRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS, on_versions=on_versions)
 
 
 def describe_log_dirs() -> BrokerRequest[Message]:

@@ -24,7 +24,7 @@ LOST_SECONDS = 1.0
 """The time after which a request over a lost network fails."""
 
 _UNKNOWN_TOPIC, _TOPIC_EXISTS, _NOT_LEADER = 3, 36, 6
-_METADATA, _WITH_IDS = 3, 12
+_METADATA, _WITH_IDS, _CREATE_TOPICS = 3, 12, 19
 _EARLIEST = -2
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 
@@ -130,7 +130,7 @@ class OwnConnection:
 
     def _describe(self, request: Any) -> tuple[int, bytes]:
         """The version and the body of a Metadata response."""
-        prepared = request.prepare({_METADATA: (0, _WITH_IDS)})
+        prepared = request.prepare({_METADATA: (0, _WITH_IDS), _CREATE_TOPICS: (0, 7)})
         wanted = request._fields["topics"]
         names = [*self._own.topics, *CLIENT_TOPICS] if wanted is None else [topic.name for topic in wanted]
         brokers = [

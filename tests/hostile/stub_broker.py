@@ -49,8 +49,8 @@ class StubBroker:
 
     `answers` maps an API key to the function that answers it; tests replace entries. The defaults answer ApiVersions,
     Metadata (this broker alone, `topics` by name and number of partitions), Produce and Fetch. The broker closes a
-    connection that sends another API. `received` has all requests in the order of arrival, without Weir's own requests
-    (client-id "weir").
+    connection that sends another API. `oldest` has the first versions of APIs where that is not 0. `received` has all
+    requests in the order of arrival, without Weir's own requests (client-id "weir").
     """
 
     def __init__(self, topics: dict[str, int] | None = None) -> None:
@@ -61,6 +61,7 @@ class StubBroker:
             ApiKey.PRODUCE: produced,
             ApiKey.FETCH: fetched_nothing,
         }
+        self.oldest: dict[int, int] = {}
         self.received: list[Request] = []
         self.connections = 0
         self.port = 0
@@ -104,10 +105,10 @@ class StubBroker:
         self._loop.call_soon_threadsafe(abort)
 
     def api_versions(self, request: Request) -> bytes:
-        """Every API that the stub answers and that the codec knows, in all versions that Weir knows."""
+        """Every API that the stub answers and that the codec knows, from `oldest` to the last version that Weir knows."""
         version = min(request.version, APIS[ApiKey.API_VERSIONS].max_version)
         keys = [
-            {"api_key": key, "min_version": APIS[ApiKey(key)].min_version, "max_version": APIS[ApiKey(key)].max_version}
+            {"api_key": key, "min_version": self.oldest.get(key, 0), "max_version": APIS[ApiKey(key)].max_version}
             for key in self.answers
             if key in codec.KEYS
         ]

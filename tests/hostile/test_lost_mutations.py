@@ -49,6 +49,17 @@ def test_client_that_resets_is_charged_for_created_topics_only(weir, broker, con
     assert errors(neighbour.receive()) == {"b": error}
 
 
+def test_version_that_the_broker_lacks_charges_nobody(broker, controller, start_weir, connect):
+    """As Kafka 4, the broker closes the connection for CreateTopics v1."""
+    broker.answers[ApiKey.CREATE_TOPICS] = lambda request: controller.create(request) if request.version >= 2 else False
+    broker.oldest[ApiKey.CREATE_TOPICS] = 2
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
+    client, neighbour = connect(weir), connect(weir)
+    client.send(m.create(1, {"a": OVER_BURST}, version=1))
+    assert client.is_closed()
+    assert errors(neighbour.ask(m.create(2, {"b": 1}))[0]) == {"b": 0}
+
+
 def test_neighbour_of_a_lost_request_waits_no_longer(weir, broker, controller, connect):
     """The controller may have executed the lost request, so its forecast is charged."""
     client, neighbour = connect(weir), connect(weir)

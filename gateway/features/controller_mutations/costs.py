@@ -6,7 +6,7 @@ another reason costs nothing.
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from protocol.api_keys import ApiKey
@@ -66,9 +66,12 @@ class KnownTopics:
     """All connections share one object. `default_partitions` is the cluster's num.partitions; None while it is unknown.
 
     `created_by_brokers`: brokers create the missing topics of Metadata requests. False while that is unknown.
+
+    `versions` returns the first and the last version that a broker offers of each API; nothing while that is unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Callable[[], Mapping[int, tuple[int, int]]] = dict) -> None:
+        self._versions = versions
         self.default_partitions: int | None = None
         self.created_by_brokers = False
         self._recent: OrderedDict[str, tuple[int, float]] = OrderedDict()  # partitions, and the time of the change
@@ -81,6 +84,12 @@ class KnownTopics:
         if configs.get(_PARTITIONS, "").isdigit():
             self.default_partitions = int(configs[_PARTITIONS])
         self.created_by_brokers = configs.get(_CREATION) == "true"
+
+    def offers(self, api_key: int, version: int) -> bool:
+        """False if the brokers do not offer this version of an API: they close the connection, and execute nothing."""
+        versions = self._versions()
+        first, last = versions.get(api_key, (0, -1))
+        return not versions or first <= version <= last
 
     def changed(self, name: str, partitions: int, now: float, topic_id: bytes | None = None) -> None:
         """Note the number of partitions that a broker has confirmed; 0 if the topic is deleted."""

@@ -1,6 +1,6 @@
 """The request handlers of the controller mutation quota, and the topics that they know. The quota is a kind of the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.feature import Feature
 from gateway.features.controller_mutations.costs import KnownTopics
@@ -13,10 +13,10 @@ from protocol.api_keys import ApiKey
 
 
 class ControllerMutations(Feature[None]):
-    """All connections share `known_topics`, and the operations that are under way."""
+    """All connections share `known_topics`, and the operations that are under way. `versions` is as in `KnownTopics`."""
 
-    def __init__(self) -> None:
-        self.known_topics = KnownTopics()
+    def __init__(self, versions: Callable[[], Mapping[int, tuple[int, int]]] = dict) -> None:
+        self.known_topics = KnownTopics(versions)
         self._under_way = UnderWay()
 
     def handlers(self) -> Mapping[int, HandlerFactory]:

@@ -168,7 +168,7 @@ class MutationHandler:
 
     def lose(self, now: float) -> None:
         """Charge the forecast: nobody will learn the outcome. A later answer changes nothing."""
-        self._settle({}, now)
+        self._settle({}, now, MAX_CREATED_PARTITIONS if self._known.offers(self._key, self._version) else 0)
 
     def _limited(self, now: float) -> bool:
         return have_limits(self._connection.client.buckets(_KIND, now))
@@ -230,15 +230,17 @@ class MutationHandler:
 
     # The outcome.
 
-    def _settle(self, results: dict[TopicKey, TopicResult], now: float) -> None:
-        """Charge the forwarded topics, and mute the client if they were too much. A second call does nothing."""
+    def _settle(self, results: dict[TopicKey, TopicResult], now: float, unknown: int = MAX_CREATED_PARTITIONS) -> None:
+        """Charge the forwarded topics, and mute the client if they were too much. A second call does nothing.
+
+        `unknown`: the most partitions of topics without a result. A client may claim any number.
+        """
         quota, self._quota = self._quota, None
         if quota is None:
             return
         if self._reservation is not None:
             self._under_way.release(self._reservation)
             self._reservation = None
-        unknown = MAX_CREATED_PARTITIONS  # a client may claim any number, and the controller executes no more
         for topic in self._topics:
             if topic.error != NO_ERROR:
                 continue

@@ -7,7 +7,7 @@ import pytest
 from gateway.cluster import metadata as module
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterMetadata
-from protocol.api_keys import ApiKey
+from protocol.api_keys import APIS, ApiKey
 from tests.gateway.cluster.running import running, until
 from tests.gateway.proxy.messages import topic_id
 from tests.hostile.stub_broker import HOST, NODE_ID, StubBroker
@@ -63,6 +63,14 @@ async def test_subscribers_share_one_connection_and_one_request(cluster, metadat
     assert seen[0] == seen[1] == seen[2] == [{NODE_ID: (HOST, cluster.broker.port)}] * 3
     assert cluster.requested == [[]] * 3
     assert cluster.broker.connections == 1
+
+
+async def test_versions_are_those_of_the_broker_asked(cluster, metadata):
+    assert metadata.versions == {}
+    await metadata.look()
+    await metadata.close()
+    assert metadata.versions[ApiKey.METADATA] == (0, APIS[ApiKey.METADATA].max_version)
+    assert ApiKey.CREATE_TOPICS not in metadata.versions
 
 
 async def test_failing_subscriber_hurts_no_other(metadata, caplog):

@@ -26,11 +26,11 @@ ALL_INT32 = 2**31 - 1
 class Clients:
     """Connections of one client-id, with one quota."""
 
-    def __init__(self, number=3, settings=None):
+    def __init__(self, number=3, settings=None, versions=dict):
         quota = EntityQuota(ClientQuotaEntity(None, "etl"), {"controller_mutation_rate": RATE})
         self.engine = QuotaEngine(settings or QuotaSettings((quota,)), START)
         self.under_way = UnderWay()
-        handlers = mutations.handler_factories(KnownTopics(), self.under_way)
+        handlers = mutations.handler_factories(KnownTopics(versions), self.under_way)
         self.all = [Transcript(engine=self.engine, handlers=handlers) for _ in range(number)]
 
     def __iter__(self):
@@ -313,6 +313,26 @@ def test_lost_broker_leaves_the_forecast_charged(answered):
     second.run_ready()
     assert refusals(second) == (19_000, [89])
     assert clients.bucket.reserved == 0
+
+
+@pytest.mark.parametrize(
+    ("versions", "charged"), [({}, 5), ({m.CREATE: (0, 7)}, 5), ({m.CREATE: (2, 7)}, 0), ({m.GROW: (0, 3)}, 0)]
+)
+def test_lost_version_that_no_broker_offers_is_free(versions, charged):
+    """Brokers close the connection for it, and execute nothing."""
+    clients = Clients(versions=lambda: versions)
+    sends(clients.all[0], 1, 5, version=1)
+    assert clients.bucket.reserved == 5
+    clients.all[0].core.lose(clients.all[0].now)
+    assert (clients.bucket.amount_total, clients.bucket.reserved) == (charged, 0)
+
+
+def test_answer_in_an_unexpected_version_is_charged():
+    """Another broker of the cluster is older than the one that Weir has asked."""
+    clients = Clients(versions=lambda: {m.CREATE: (2, 7)})
+    sends(clients.all[0], 1, 5, version=1)
+    answers(clients.all[0], 1, 5, version=1)
+    assert clients.bucket.amount_total == 5
 
 
 @pytest.mark.parametrize(("partitions", "charged"), [(60, 60), (ALL_INT32, 10_000)])
