@@ -140,16 +140,13 @@ class Forecasts:
         self.limited = False
 
     def of_all(self, topics: Sequence[RequestedTopic], now: float) -> list[Forecast]:
-        """The forecast of each topic. The controller refuses topics that are named twice, also by name and id."""
-        named = [self._named(topic) for topic in topics]
-        times = Counter(named)
-        return [self.of(topic, now) if times[each] == 1 else _INVALID for topic, each in zip(topics, named, strict=True)]
+        """The forecast of each topic. The controller first drops each name, and each id, that the request has twice.
 
-    def _named(self, topic: RequestedTopic) -> str | TopicKey:
-        """The topic's name, also if the request has its id. An entry with both is invalid by itself, and nobody's twin."""
-        if topic.name is not None and topic.topic_id != NO_ID:
-            return key(topic)
-        return self.name_of(topic) or key(topic)
+        Then it refuses a name and an id that mean one topic. Weir may know the id of an older topic, so both have their cost.
+        """
+        keys = [key(topic) for topic in topics]
+        times = Counter(keys)
+        return [self.of(topic, now) if times[each] == 1 else _INVALID for topic, each in zip(topics, keys, strict=True)]
 
     def of(self, topic: RequestedTopic, now: float) -> Forecast:
         """The forecast of a topic that the request names once."""

@@ -526,14 +526,54 @@ def test_success_against_the_forecast_is_charged(request_frame, key, there, cost
     assert tokens(t) == BURST - cost
 
 
-def test_topic_named_by_name_and_by_id_passes_in_debt():
-    """KRaft refuses both entries and deletes nothing. It would execute one of them alone."""
+BY_ID = m.id_of("a")
+NAMED_AGAIN = [
+    (["a", "a", BY_ID], ["a", "a"], 9),
+    (["a", "a", "a", BY_ID], ["a", "a", "a"], 9),
+    ([BY_ID, BY_ID, "a"], ["a", "a"], 9),
+    (["a", "a", BY_ID, BY_ID], ["a"] * 4, 0),
+    (["a", BY_ID], [], 18),
+]
+"""Entries of a topic of 9 partitions; those that pass in debt, because KRaft drops them first; the forecast of the others.
+
+KRaft refuses one name and one id of a topic. It would execute one of them alone.
+"""
+
+
+@pytest.mark.parametrize(("entries", "forwarded", "cost"), NAMED_AGAIN)
+def test_topic_named_again_passes_only_where_kafka_drops_it(entries, forwarded, cost):
     t = in_debt()
-    controller = m.Controller(t, {"a": 30})
+    controller = m.Controller(t, {"a": 9})
     controller.refusals = {"a": 42}
-    t.client_sends(m.delete(1, ["a", m.id_of("a")]))
+    t.client_sends(m.delete(1, entries))
     controller.serve()
-    assert controller.forwarded == ["a", "a"]
+    assert controller.forwarded == forwarded
+    assert tokens(t) == BURST - 60
+
+
+@pytest.mark.parametrize(("entries", "forwarded", "cost"), NAMED_AGAIN)
+def test_topic_named_again_costs_its_forecast(entries, forwarded, cost):
+    t = transcript()
+    t.client_sends(m.delete(1, entries))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}), messages.versions_are(1, [(3, 0, 13)], version=0))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}, version=12))
+    t.broker_inbox.clear()
+    t.run_ready()
+    t.broker_got(m.delete(1, entries))
+    assert reserved(t) == cost
+
+
+def test_name_beside_the_id_of_an_older_topic_is_refused_in_debt():
+    """The id is of a topic that was created through Weir, and has been replaced by another one of the same name."""
+    known = KnownTopics()
+    known.changed("a", 9, START - RECENT_SECONDS, BY_ID.bytes)
+    t = in_debt(known)
+    t.client_sends(m.delete(1, ["a", BY_ID]))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}), messages.versions_are(1, [(3, 0, 11)], version=0))
+    t.broker_inbox.clear()
+    t.run_ready()
+    t.broker_got()
+    t.client_got(m.answered(m.DELETE, 1, [m.refused("a"), m.refused("a", BY_ID)], throttle_time_ms=19_000))
 
 
 def test_entry_with_name_and_id_is_no_twin():
