@@ -241,6 +241,7 @@ class MutationHandler:
         if self._reservation is not None:
             self._under_way.release(self._reservation)
             self._reservation = None
+        paid: dict[int, int] = {}  # by the offset of the result: entries by name and by id may find the same one
         for topic in self._topics:
             if topic.error != NO_ERROR:
                 continue
@@ -250,7 +251,9 @@ class MutationHandler:
                 worth = min(topic.cost, unknown)
                 unknown -= worth
             else:
-                worth = self._worth(topic, result, now)
+                before = paid.get(result.start, 0)
+                worth = max(self._worth(topic, result, now) - before, 0)
+                paid[result.start] = before + worth
             if worth > 0:
                 quota.charge(worth, now)
         verdict = quota.settle(now)

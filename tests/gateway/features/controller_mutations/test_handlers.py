@@ -563,6 +563,40 @@ def test_topic_named_again_costs_its_forecast(entries, forwarded, cost):
     assert reserved(t) == cost
 
 
+BOTH = {"name": "a", "topic_id": BY_ID}
+
+
+@pytest.mark.parametrize(
+    ("entries", "results"),
+    [
+        (["a", "a", BY_ID], [{"name": "a", "error_code": 42}, BOTH]),
+        (["a"] * 2_000 + [BY_ID], [{"name": "a", "error_code": 42}, BOTH]),
+        ([BY_ID, "a", "a"], [BOTH, {"name": "a", "error_code": 42}]),
+        (["a", BY_ID], [BOTH]),
+    ],
+    ids=["twice", "2000", "id_first", "both"],
+)
+def test_deleted_topic_is_charged_once_for_all_its_entries(entries, results):
+    t = transcript()
+    t.client_sends(m.delete(1, entries))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}), messages.versions_are(1, [(3, 0, 13)], version=0))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}, version=12))
+    t.run_ready()
+    t.broker_answers(m.answered(m.DELETE, 1, results))
+    assert (tokens(t), reserved(t)) == (BURST - 9, 0)
+
+
+def test_entry_with_name_and_id_adds_no_charge():
+    """KRaft refuses the first entry. The answer to the second one has its name and id as well."""
+    topics = [{"name": "a", "topic_id": BY_ID}, {"name": "a", "topic_id": uuid.UUID(int=0)}]
+    t = transcript()
+    t.client_sends(codec.encode_request(m.DELETE, 6, {"topics": topics, "timeout_ms": 1}, 1, "etl"))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}), messages.versions_are(1, [(3, 0, 11)], version=0))
+    t.run_ready()
+    t.broker_answers(m.answered(m.DELETE, 1, [BOTH | {"error_code": 42}, BOTH]))
+    assert tokens(t) == BURST - 9
+
+
 def test_name_beside_the_id_of_an_older_topic_is_refused_in_debt():
     """The id is of a topic that was created through Weir, and has been replaced by another one of the same name."""
     known = KnownTopics()
