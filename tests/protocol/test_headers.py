@@ -37,6 +37,11 @@ def test_client_id_that_is_not_utf_8_is_replaced():
     assert parse_request_header(header_bytes(client_id=b"a\xff"), 0, 99, 99).client_id == "a\ufffd"
 
 
+def test_encoded_surrogate_becomes_three_replacements():
+    """Java's brokers replace it by one."""
+    assert parse_request_header(header_bytes(client_id=b"a\xed\xa0\x80"), 0, 99, 99).client_id == "a\ufffd\ufffd\ufffd"
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_buffer_type_and_offset_is_read(kind):
     buf = kind(b"junk" + header_bytes() + b"rest")
