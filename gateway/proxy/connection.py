@@ -129,8 +129,6 @@ class Session(BrokerSession):
             self._timer.cancel()
         if self._broker is not None and self._requests.client_full and not self._broker.is_closing():
             self._broker.resume_reading()
-        if self._broker is not None or self._dialing is not None:
-            self._core.confirm_all(monotonic())
         self._core.close(monotonic())
         self._client = self._undecrypted = None
         self._close_idle_broker()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
 from gateway.proxy.fast_path import FastPath
-from gateway.proxy.handler import Connection, InterceptedRequest, OwnAnswer
+from gateway.proxy.handler import Connection, EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler, ShareFetchHandler
 from gateway.proxy.handlers.produce import ProduceHandler
 from gateway.proxy.identity import Client
@@ -37,7 +37,7 @@ class SessionCore:
     All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
     """
 
-    __slots__ = ("_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
+    __slots__ = ("client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
         self.in_flight: InFlight = deque()
@@ -55,7 +55,7 @@ class SessionCore:
             context.own_topics,
             context.max_frame_bytes,
         )
-        self._produce = produce = ProduceHandler(wire, connection, context, fast_path)
+        produce = ProduceHandler(wire, connection, context, fast_path)
         connection.slot = slot
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
@@ -74,7 +74,13 @@ class SessionCore:
         self.responses.feed(chunk, now)
 
     def follow_up(self, now: float) -> None:
-        """Go on with the client if the broker's answers allow it. An error raised here is the client's doing."""
+        """Go on with the client if the broker's answers allow it. An error raised here is the client's doing.
+
+        Raises EndConnection for `Connection.end`.
+        """
+        why, self.connection.ending = self.connection.ending, ""
+        if why:
+            raise EndConnection(why)
         responses = self.responses
         if responses.held.counted:
             self._check_held_answers()
@@ -151,12 +157,8 @@ class SessionCore:
         self.requests.half_close(now)
         return True
 
-    def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
-        return self.requests.send_own_request(frame, take, now)
-
-    def confirm_all(self, now: float) -> None:
-        """As `ProduceInspector.confirm_all`. To be called before `close`, if the session has a broker."""
-        self._produce.confirm_all(now)
+    def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
+        self.requests.send_own_request(frame, take, now)
 
     def _is_owed(self, expected: Iterable[Entry]) -> bool:
         """True if one of the expected answers, or the one that has begun, counts although the client has gone."""

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import Entry, OwnRequest, Special, TakeAnswer
+from gateway.proxy.in_flight import Entry, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
-from gateway.proxy.states import RequestDirection, RequestEvent
+from gateway.proxy.states import RequestDirection, RequestEvent, RequestState
 from gateway.proxy.wire import Slot, Wire
 from gateway.quotas.spared_members import let_in
 from protocol.cursor import LENGTH_BYTES
@@ -177,14 +177,6 @@ class RequestHandler(Protocol):
         ...
 
 
-class ProduceRequestHandler(RequestHandler, Protocol):
-    """The handler of a connection's Produce requests."""
-
-    def confirm_all(self, now: float) -> None:
-        """Ask the broker to confirm the requests with acks=0, as `gateway.proxy.produce_gate.ProduceInspector.confirm_all`."""
-        ...
-
-
 class ResponseHandler(Protocol):
     """Gets the broker's whole answer to a request, its four bytes of length included."""
 
@@ -238,7 +230,7 @@ class RequestGate(Protocol):
 TakeRaw = Callable[[bytes], ResponseHandler]
 """Takes a frame that is not a request, without its length; returns the handler of its answer. Raises ProtocolError."""
 
-SendOwnRequest = Callable[[bytes, TakeAnswer, float], OwnRequest | None]
+SendOwnRequest = Callable[[bytes, TakeAnswer, float], None]
 """(request frame, callback for the answer, now), see `RequestStream.send_own_request`"""
 
 
@@ -252,7 +244,7 @@ class Connection:
 
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
-    `direction` is the state of the way from the client to the broker.
+    `direction` is the state of the way from the client to the broker. `ending` is the reason of `end`, until then.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
@@ -262,6 +254,7 @@ class Connection:
         "authentication",
         "client",
         "direction",
+        "ending",
         "fetch",
         "gate",
         "on_close",
@@ -295,7 +288,8 @@ class Connection:
         self.raw: TakeRaw | None = None
         self.peer = ""
         self.on_close: Callable[[], None] | None = None
-        self.produce: ProduceRequestHandler | None = None
+        self.ending = ""
+        self.produce: RequestHandler | None = None
         self.fetch: RequestHandler | None = None
         self.share_fetch: RequestHandler | None = None
         self.slot: Slot | None = None
@@ -317,6 +311,11 @@ class Connection:
         if verdict.bucket is not None:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
         return True
+
+    def end(self, why: str) -> None:
+        """End the connection once the broker's bytes that have arrived are passed on. Answers that count are still awaited."""
+        if self.direction.state is not RequestState.CLOSED:
+            self.ending = why
 
     def take_no_more(self) -> None:
         """Forward none of the requests that are held or come, as the connection is about to be closed."""

@@ -89,16 +89,16 @@ TakeAnswer = Callable[[bytes, float], None]
 
 
 class OwnRequest(Special):
-    """A request of Weir's own on a client's connection. The client never sees the answer.
+    """A request with an answer for Weir alone: one of its own, or a client's Produce with acks=0 that Weir wants results of.
 
     `outlives_client`: the broker's connection stays open for the answer after the client has gone.
     """
 
     __slots__ = ("_take", "outlives_client")
 
-    def __init__(self, take: TakeAnswer) -> None:
+    def __init__(self, take: TakeAnswer, *, outlives_client: bool = False) -> None:
         self._take = take
-        self.outlives_client = False
+        self.outlives_client = outlives_client
 
     def finish(self, frame: bytes, now: float) -> bytes:
         """Pass the answer to the callback; the client gets nothing."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.proxy.handler import Connection, ResponseHandler
+from gateway.proxy.in_flight import TakeAnswer
 from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.quotas.policy import KindTotals
 from protocol.headers import RequestHeader
@@ -83,17 +84,14 @@ class InspectedProduce(ResponseHandler, Protocol):
         """The answer to a request of which the broker gets nothing."""
         ...
 
+    @property
+    def take_results(self) -> TakeAnswer | None:
+        """Takes the broker's answer to a request with acks=0, which goes on with acks=1. None: it goes on as it came."""
+        ...
+
 
 class ProduceInspector(Protocol):
     """Looks into the Produce requests of one connection."""
-
-    def confirm(self, now: float) -> None:
-        """Ask the broker to confirm the requests with acks=0, unless a request is still arriving."""
-        ...
-
-    def confirm_all(self, now: float) -> None:
-        """As `confirm`, for the last time before the client authenticates again or goes: then no question may follow."""
-        ...
 
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> InspectedProduce:
         """Begin with a request of `frame_bytes` with its length, whose body begins at `body_offset` of its frame."""

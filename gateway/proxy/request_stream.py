@@ -230,6 +230,8 @@ class RequestStream:
             splitter.drop(request.after)
             if verdict.frame is not None:
                 self._write(verdict.frame)
+                if request.answered:
+                    self._in_flight.append(request.entry)
             raise EndConnection(verdict.reason)
         self._counts[request.header.api_key] += 1
         if request.answered:
@@ -269,18 +271,14 @@ class RequestStream:
             self._counts[ApiKey.SASL_AUTHENTICATE] += 1
             splitter.forward(after)
 
-    def send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> OwnRequest | None:
+    def send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
         """Send a request of Weir's own behind all that was forwarded. `take` gets the answer, and the client does not.
 
-        Returns None and sends nothing while a request is arriving. Calls from `RequestHandler.handle` never meet that.
+        To be called by a handler that waits, so that no request is arriving.
         """
-        if not self._splitter.between_requests:
-            return None
         self._splitter.flush()
-        own = OwnRequest(take)
-        self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, own))
+        self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, OwnRequest(take)))
         self._write(frame)
-        return own
 
     # Pauses. A request is never cut: the client is read up to the end of the current one.
 

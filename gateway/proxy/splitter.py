@@ -119,11 +119,6 @@ class Splitter:
         return self.framing.skip > 0 and not self._collected
 
     @property
-    def between_requests(self) -> bool:
-        """True if a request of Weir's own may be written after a `flush`: no request is on its way to the broker."""
-        return bool(self.data) or not self.begun
-
-    @property
     def unfinished(self) -> bool:
         """True if the client has sent a part of a request and not the rest."""
         return self.framing.skip > 0 or bool(self.framing.head)

@@ -64,6 +64,12 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
     return INT16.unpack_from(buf, pos)[0], after
 
 
+def wanting_answer(frame: bytes, after: int) -> bytes:
+    """The request's frame, or its beginning, with acks=1. The field ends at `after`."""
+    view = memoryview(frame)
+    return b"".join((view[: after - _ACKS_BYTES], INT16.pack(1), view[after:]))
+
+
 def skip_errors(reader: Reader) -> None:
     """Skip the record errors and the error message of one partition's result (v8+)."""
     for _ in range(reader.count()):

@@ -101,14 +101,6 @@ class PartitionSizes:
                 yield key, self._indexes[index], self._sizes[index]
             start = end
 
-    def by_topic(self) -> Iterator[tuple[bytes, int]]:
-        """Yields the key of each topic that has a partition, and the bytes of its records."""
-        start = 0
-        for key, end in zip(self._keys, self._ends, strict=True):
-            if end > start:
-                yield key, sum(self._sizes[start:end])
-            start = end
-
 
 class ProduceScanner:
     """Scans one Produce request that arrives in chunks of any length. Keeps no records.

@@ -342,5 +342,19 @@ def test_rejection_without_acks_closes_the_connection(cluster, gateway, topics, 
         assert client.recv(1_000) == b""
     rest = len(records(10)) * 2 + len(records(20))
     wait_until(lambda: bytes_on_disk(cluster, "raw-cold") == rest, "the rest of the last request is appended")
-    # The gateway asks the broker about acks=0 as the client leaves, and counts its bytes with the answer.
     wait_until(lambda: report(gateway)["rows"]["raw-cold"]["appended_bytes"] == rest, "the rest is counted")
+
+
+def test_bytes_without_acks_count_beside_a_refused_partition(cluster, gateway, topics) -> None:
+    """Kafka appends the good partitions, and closes the connection for the other one. A malformed request ends it, too."""
+    topics("raw-good")
+    wait_until(lambda: "raw-good" in report(gateway)["rows"], "the topic is known")
+    malformed = bytes(codec.encode_request(ApiKey.HEARTBEAT, 4, {"group_id": "g", "member_id": "m"}, 9, "raw")[:-1])
+    malformed = (len(malformed) - 4).to_bytes(4, "big") + malformed[4:]
+    for behind in (produce(0, {"raw-good": records(30), "raw-unknown": records(1)}, 2), malformed):
+        with socket.create_connection(("127.0.0.1", gateway.ports[1]), timeout=TIMEOUT) as client:
+            client.sendall(produce(0, {"raw-good": records(10)}, 1) + behind)
+            assert client.recv(1_000) == b""
+    size = len(records(10)) * 2 + len(records(30))
+    wait_until(lambda: bytes_on_disk(cluster, "raw-good") == size, "the good partitions are appended")
+    wait_until(lambda: report(gateway)["rows"]["raw-good"]["appended_bytes"] == size, "they are counted")

@@ -8,14 +8,15 @@ from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.features.topic_quotas.topic_meters import TopicUse
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
+from gateway.proxy.in_flight import TakeAnswer
 from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
-from protocol.bodies import api_versions
 from protocol.bodies.produce import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (
     PartitionSizes,
     ProducedTopic,
+    ProduceResults,
     ProduceScanner,
     indexes_of,
     merged,
@@ -25,13 +26,7 @@ from protocol.bodies.produced_topics import (
 )
 from protocol.headers import RequestHeader
 
-_Topic = tuple[TopicQuotas, bytes, bool]
-"""The quotas, and the topic's key in requests: a name, or an id (True)."""
-
 _NO_ERROR: Final = 0
-
-MAX_UNCONFIRMED: Final = 1_000
-"""Per connection: topics whose bytes with acks=0 wait for the broker's next answer."""
 
 QUOTA: Final = "quota"
 """The reason of Weir's own rejections. All other reasons are names of the broker's errors."""
@@ -117,9 +112,8 @@ class TopicInspector:
 
     It also rejects the batches of idempotent producers that are behind a refused one (`SequenceGaps`).
 
-    A broker does not answer a request with acks=0, but closes the connection if it refuses one. So an answer to a later request
-    shows that the broker has appended them. Only then their bytes count. Otherwise a client could use up the quotas of topics
-    that do not exist, or that it may not write to.
+    A broker does not answer a request with acks=0. It closes the connection if it refuses a partition, and has appended the
+    others. So the broker gets the request with acks=1, and its answer says what it has appended. Its work is the same.
     """
 
     def __init__(self, shared: TopicInspection, connection: Connection, gaps: SequenceGaps) -> None:
@@ -127,37 +121,13 @@ class TopicInspector:
         self.client = connection.client
         self._connection = connection
         self._gaps = gaps
-        self._sent: dict[_Topic, int] = {}  # bytes with acks=0 since the last question
-        self._asked: list[dict[_Topic, int]] = []  # bytes with acks=0 before each question that is in flight
 
-    def confirm(self, now: float) -> None:
-        """Ask the broker for an answer behind the requests with acks=0. One question is in flight at a time."""
-        if not self._asked:
-            self.confirm_all(now)
-
-    def confirm_all(self, now: float) -> None:
-        """As `confirm`, even if a question is in flight."""
-        if not self._sent:
-            return
-        own = self._connection.send_own_request(api_versions.ask(0, None), self._confirmed, now)
-        if own is not None:
-            own.outlives_client = True
-            self._asked.append(self._sent)
-            self._sent = {}
-
-    def _confirmed(self, frame: bytes, now: float) -> None:  # noqa: ARG002
-        for (quotas, key, by_id), size in self._asked.pop(0).items():
-            self.count(quotas, key, size, _NO_ERROR, now, by_id=by_id)
-        self.confirm(now)
-
-    def note_sent(self, quotas: TopicQuotas, key: bytes, size: int, *, by_id: bool) -> None:
-        """Note bytes sent with acks=0. Beyond `MAX_UNCONFIRMED` topics, the first topic gets the bytes of the others."""
-        if quotas.own.is_own(key):
-            return
-        topic = quotas, key, by_id
-        if topic not in self._sent and len(self._sent) >= MAX_UNCONFIRMED:
-            topic = next(iter(self._sent))
-        self._sent[topic] = self._sent.get(topic, 0) + size
+    def end_for(self, error: int) -> None:
+        """End the connection for the broker's error in a request with acks=0, as Kafka does."""
+        name = _ERROR_NAMES.get(error, str(error))
+        self._connection.end(
+            f"the broker refuses a partition ({name}), and the request wants no answer (acks=0) that could say so"
+        )
 
     def count(self, quotas: TopicQuotas, key: bytes, size: int, error: int, now: float, *, by_id: bool) -> None:
         """Count bytes of a topic by the broker's result."""
@@ -253,6 +223,23 @@ class InspectedRequest:
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Count the bytes of each topic by the broker's results, and add the results of the rejected partitions."""
+        results = self._count(frame, now)
+        if not self._cut:
+            return frame
+        return merged(self._version, frame, results, self._scanner.topics, self._cut, self._shared.error_code, MESSAGE)
+
+    @property
+    def take_results(self) -> TakeAnswer | None:
+        return self._take_results
+
+    def _take_results(self, frame: bytes, now: float) -> None:
+        for result in self._count(frame, now).partitions.values():
+            if result.error != _NO_ERROR:
+                self._inspector.end_for(result.error)
+                return
+
+    def _count(self, frame: bytes, now: float) -> ProduceResults:
+        """Count the bytes of each topic by the broker's results."""
         results = read_results(self._version, frame)
         # Of a partition that is there twice, the broker appends the last records only.
         appended = {(key, index): size for key, index, size in self._sizes or PartitionSizes(self._scanner.topics)}
@@ -263,9 +250,7 @@ class InspectedRequest:
                 sizes[key, result.error] = sizes.get((key, result.error), 0) + size
         for (key, error), size in sizes.items():
             self._inspector.count(self._quotas, key, size, error, now, by_id=self._by_id)
-        if not self._cut:
-            return frame
-        return merged(self._version, frame, results, self._scanner.topics, self._cut, self._shared.error_code, MESSAGE)
+        return results
 
     def answer(self, now: float) -> bytes:  # noqa: ARG002
         topics = indexes_of(self._scanner.topics)
@@ -282,9 +267,6 @@ class InspectedRequest:
 
     def _note_sizes(self, scan: ProduceScanner) -> None:
         """Note the forwarded partitions. Only the answer to a rejected one needs the topics themselves."""
-        self._sizes = sizes = PartitionSizes(scan.topics, self._cut)
-        if scan.acks == 0:
-            for key, size in sizes.by_topic():
-                self._inspector.note_sent(self._quotas, key, size, by_id=self._by_id)
+        self._sizes = PartitionSizes(scan.topics, self._cut)
         if not self._cut:
             scan.topics = []

@@ -15,6 +15,7 @@ from gateway.proxy.handler import (
     Request,
     Verdict,
 )
+from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.produce_gate import InspectedProduce, ProduceInspector
 from gateway.proxy.sequence_gaps import NOT_ENOUGH_REPLICAS, GapRequest, SequenceGaps
 from gateway.proxy.wire import Wire
@@ -161,13 +162,20 @@ class ProduceHandler:
             self._prepay(request, now)
             return COLLECT_PRODUCE
         self._charge(request, now)
-        request.intercept(inspected)
+        take = None if request.answered else inspected.take_results
+        if take is None:
+            request.intercept(inspected)
+        else:
+            request.entry.special = OwnRequest(take, outlives_client=True)
+            request.answered = True
         if not inspected.whole:
             inspected.scan(request.data, request.header.body_offset, request.end, now)
             self._scanned = None if request.whole else inspected
-            return FORWARD
+            return FORWARD if take is None else Replace(_wanting_answer(request, request.data[request.pos : request.end]))
         frame, header = request.cut()
         rest = inspected.decide(frame, header.body_offset, now)
+        if take is not None and rest is not None:
+            rest = _wanting_answer(request, rest)
         if inspected.ends:
             return Close(rest, "a partition is refused, and the request wants no answer (acks=0) that could say so")
         return Replace(rest) if rest is not None else Answer(inspected.answer(now))
@@ -178,7 +186,6 @@ class ProduceHandler:
             return GapRequest(self._gaps, request.header)
         if self._inspector is None:
             self._inspector = make_inspector(self._connection, self._gaps)
-        self._inspector.confirm(now)
         header = request.header
         return self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)
 
@@ -220,15 +227,8 @@ class ProduceHandler:
 
     def settle(self, now: float, *, held: bool) -> None:
         """Finish a chunk, at whose end no request is still arriving. With `held`, some requests are not answered yet."""
-        if self._inspector is not None:
-            self._inspector.confirm(now)
         if self._refused and not held:
             self._mute_refused(now)
-
-    def confirm_all(self, now: float) -> None:
-        """As `ProduceInspector.confirm_all`."""
-        if self._inspector is not None:
-            self._inspector.confirm_all(now)
 
     def _mute_refused(self, now: float) -> None:
         """Mute the client once all of its requests that had arrived during a pause are answered.
@@ -290,6 +290,11 @@ def begins_unanswered(data: bytes) -> bool:
         return header.api_key == _PRODUCE and produce.peek_acks(data, header.body_offset, end, header.api_version)[0] == 0
     except (Incomplete, ProtocolError):
         return False
+
+
+def _wanting_answer(request: Request, frame: bytes) -> bytes:
+    """The beginning of the request's frame, with acks=1."""
+    return produce.wanting_answer(frame, _acks(request)[1] - request.pos)
 
 
 def _acks(request: Request) -> tuple[int, int]:

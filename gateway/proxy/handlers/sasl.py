@@ -182,13 +182,6 @@ class _Sasl:
 class _Handshake(_Sasl):
     """SaslHandshake: the mechanism that the client asks for."""
 
-    def handle(self, request: Request, now: float) -> Verdict:
-        verdict = super().handle(request, now)
-        # From here to the end of the authentication, brokers close the connection for an ApiVersions of Weir's own.
-        if verdict is FORWARD and self._connection.produce is not None:
-            self._connection.produce.confirm_all(now)
-        return verdict
-
     def _read(self, frame: bytes, header: RequestHeader) -> None:
         mechanism = sasl.read_handshake_request(frame, header.body_offset)
         self._observer.authentication(self._connection).client_asks(mechanism, header.api_version)

@@ -10,7 +10,7 @@ from gateway.proxy.handler import FORWARD_COST, HANDLER_COST, MAX_TURN_COST
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine
-from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, QUESTION, YES, Metered
+from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered, produced
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import handshake, handshaken, raw
@@ -292,17 +292,25 @@ class TestWithoutAnswers:
         assert t.half_closes()
         t.broker_got()
         t.client_sends(frame[-5:])
-        t.broker_got(frame)
+        t.broker_got(produce_to(1, (COLD, {0: m.batch(100)}), acks=1))
+
+    def test_drain_waits_for_the_results_of_an_unanswered_request(self):
+        t = Metered()
+        t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
+        t.ends()
+        assert not t.half_closes()
+        t.broker_answers(produced(1, (HOT, {0: 0})))
+        assert t.half_closes()
+        t.client_got()
 
     def test_unanswered_request_counts_for_its_topics(self):
         t = Metered()
         t.ends()
         assert t.half_closes()
         t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
-        t.core.confirm_all(t.now)
         t.core.close(t.now)
-        t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0), QUESTION)
-        t.broker_answers(YES)
+        t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=1))
+        t.broker_answers(produced(1, (HOT, {0: 0})))
         assert t.counted()[HOT][0] == 100
 
 

@@ -4,19 +4,19 @@ import uuid
 
 import pytest
 
-from gateway.features.topic_quotas.produce_inspector import MAX_UNCONFIRMED, MESSAGE, TopicInspection
+from gateway.features.topic_quotas.produce_inspector import MESSAGE, TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.sasl import SaslObserver
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from protocol.api_keys import ApiKey
-from protocol.bodies import api_versions
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import authenticate, handshake, handshaken
@@ -58,12 +58,6 @@ def produced(correlation_id, *topics, version=9, throttle_time_ms=0, **values):
         data.append(field(version, name) | {"partition_responses": results})
     values |= {"throttle_time_ms": throttle_time_ms} if version >= 1 else {}
     return codec.encode_response(ApiKey.PRODUCE, version, {"responses": data} | values, correlation_id)
-
-
-QUESTION = api_versions.ask(0, None)
-"""Weir's own request behind a Produce with acks=0. A broker that refuses the Produce does not answer it."""
-
-YES = codec.encode_response(ApiKey.API_VERSIONS, 0, {"api_keys": []}, 0)
 
 
 class Metered(Transcript):
@@ -154,89 +148,158 @@ def test_last_records_of_a_repeated_partition_count():
     assert t.counted()[HOT] == (50, 0, {})
 
 
-def unanswered(correlation_id, size, topic=HOT):
-    return produce(correlation_id, (topic, {0: b"x" * size}), acks=0)
+def unanswered(correlation_id, size, topic=HOT, acks=0, version=9):
+    return produce(correlation_id, (topic, {0: b"x" * size}), acks=acks, version=version)
 
 
-def test_unanswered_request_counts_after_a_later_answer():
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", CHUNKS)
+def test_unanswered_request_counts_by_an_answer_of_its_own(version, by):
+    """The broker gets it with acks=1. The client sees no answer, and the others in order."""
     t = Metered()
-    request = unanswered(1, 300)
-    t.client_sends(request[:-50])
-    t.broker_got(request[:-50])
-    t.client_sends(request[-50:])
-    t.broker_got(request[-50:], QUESTION)
-    assert t.counted()[HOT] == (0, 0, {})
-    t.broker_answers(YES)
-    assert t.counted()[HOT] == (300, 0, {})
-    t.client_got()
+    both = (HOT, {0: b"x" * 300, 1: b"y" * 10}), (COLD, {5: b"z" * 50})
+    t.client_sends(m.heartbeat(1), produce(2, *both, version=version, acks=0), m.heartbeat(3), by=by)
+    t.broker_got(m.heartbeat(1), produce(2, *both, version=version, acks=1), m.heartbeat(3))
+    assert not t.core.idle
+    results = (HOT, {0: 0, 1: 0}), (COLD, {5: 0})
+    t.broker_answers(m.beat(1), produced(2, *results, version=version, throttle_time_ms=400), m.beat(3), by=by)
+    t.client_got(m.beat(1), m.beat(3))
+    assert t.counted() == {HOT: (310, 0, {}), COLD: (50, 0, {})}
+    assert t.core.idle
+    assert not t.paused
+    assert t.counters.requests[ApiKey.PRODUCE] == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_transactional_id_stands_before_the_acks(version):
+    t = Metered()
+    values = {"timeout_ms": 1000, "topic_data": []} | ({"transactional_id": "T" * 200} if version >= 3 else {})
+    sent, got = (codec.encode_request(ApiKey.PRODUCE, version, values | {"acks": acks}, 1, "etl") for acks in (0, 1))
+    t.client_sends(sent, by=7)
+    t.broker_got(got)
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("by", CHUNKS)
+def test_refused_partition_of_unanswered_request_ends_connection(over, by):
+    """As in Kafka, which appends the other partitions. The answers to earlier requests come first."""
+    t = Metered()
+    if over:
+        t.goes_over()
+    t.client_sends(m.heartbeat(1), produce(2, (COLD, {0: b"x" * 300}), ("made-up", {0: b"x"}), acks=0), unanswered(3, 20, COLD))
+    answers = m.beat(1), produced(2, (COLD, {0: 0}), ("made-up", {0: 3})), produced(3, (COLD, {0: 0}))
+    with pytest.raises(EndConnection, match=r"the broker refuses a partition \(UNKNOWN_TOPIC_OR_PARTITION\)"):
+        t.broker_answers(*answers[:2], by=by)
+    t.client_got(m.beat(1))
+    t.core.connection.take_no_more()
+    t.broker_answers(answers[2], by=by)
+    t.core.close(t.now)
+    assert t.counted()[COLD] == (320, 0, {})
+    assert not t.core.owed
+
+
+def test_answers_in_one_chunk_count_behind_a_refused_partition():
+    t = Metered()
+    t.client_sends(unanswered(1, 300), unanswered(2, 20), produce(3, (COLD, {0: b"z"})))
+    with pytest.raises(EndConnection, match="MESSAGE_TOO_LARGE"):
+        t.broker_answers(produced(1, (HOT, {0: 10})), produced(2, (HOT, {0: 0})), produced(3, (COLD, {0: 0})))
+    assert t.counted() == {HOT: (20, 0, {"MESSAGE_TOO_LARGE": 300}), COLD: (1, 0, {})}
     assert t.core.idle
 
 
-def test_one_question_is_in_flight_at_a_time():
-    t = Metered()
-    t.client_sends(unanswered(1, 300), unanswered(2, 20), unanswered(3, 1))
-    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), unanswered(3, 1))
-    t.broker_answers(YES)
-    assert t.counted()[HOT] == (300, 0, {})
-    t.broker_got(QUESTION)
-    t.broker_answers(YES)
-    assert t.counted()[HOT] == (321, 0, {})
-
-
-def test_question_never_cuts_a_request():
-    t = Metered()
-    t.client_sends(unanswered(1, 300), unanswered(2, 20))
-    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20))
-    t.client_sends(unanswered(3, 500)[:400])
-    t.broker_answers(YES)
-    t.broker_got(unanswered(3, 500)[:400])
-    t.client_sends(unanswered(3, 500)[400:])
-    t.broker_got(unanswered(3, 500)[400:], QUESTION)
-    t.broker_answers(YES)
-    assert t.counted()[HOT] == (820, 0, {})
-
-
 def test_made_up_topics_take_nothing_from_others():
-    """The broker closes the connection."""
     t = Metered()
     before = t.gate.quotas.default_threshold
     t.client_sends(*(unanswered(number, 5_000, f"made-up-{number}") for number in range(50)))
-    t.core.close(t.now)
+    with pytest.raises(EndConnection):
+        t.broker_answers(*(produced(number, (f"made-up-{number}", {0: 3})) for number in range(50)))
     assert t.gate.quotas.default_threshold == before
     assert not t.gate.quotas.over(t.now)
-    assert t.counted().keys() == {HOT, COLD}
+    assert t.counted()[HOT] == t.counted()[COLD] == (0, 0, {})
 
 
-def test_topics_without_an_answer_are_bounded():
+def test_unanswered_requests_count_after_the_client_has_gone():
+    """No client waits for them. A refused partition then ends nothing."""
     t = Metered()
-    t.gate.quotas.update_topics({})
-    t.client_sends(produce(1, *((f"topic-{number}", {0: b"x"}) for number in range(MAX_UNCONFIRMED + 10)), acks=0))
-    t.broker_answers(YES)
-    assert len(t.counted()) == MAX_UNCONFIRMED
-    assert sum(appended for appended, _, _ in t.counted().values()) == MAX_UNCONFIRMED + 10
-
-
-def test_question_is_the_last_request_of_a_client_that_goes():
-    t = Metered()
-    t.client_sends(unanswered(1, 300), unanswered(2, 20))
-    t.core.confirm_all(t.now)
+    t.client_sends(unanswered(1, 300), unanswered(2, 20), unanswered(3, 4))
     t.core.close(t.now)
-    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION)
-    t.broker_answers(YES)
-    assert t.counted()[HOT] == (300, 0, {})
-    t.broker_answers(YES)
-    assert t.counted()[HOT] == (320, 0, {})
+    t.broker_got(unanswered(1, 300, acks=1), unanswered(2, 20, acks=1), unanswered(3, 4, acks=1))
+    t.broker_answers(produced(1, (HOT, {0: 0})), produced(2, (HOT, {0: 10})))
+    assert t.core.owed
+    t.broker_answers(produced(3, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (304, 0, {"MESSAGE_TOO_LARGE": 20})
+    assert not t.core.owed
 
 
-def test_no_question_stands_between_handshake_and_token():
-    """A broker takes nothing but SaslAuthenticate there, and closes the connection for any other request (KIP-368)."""
-    t = Metered(handlers=SaslObserver(Counters(), "sub").handler_factories())
+def test_unanswered_requests_in_flight_are_bounded():
+    t = Metered()
+    numbers = range(MAX_IN_FLIGHT + 10)
+    t.client_sends(*(unanswered(number, 1) for number in numbers))
+    t.goes_on()
+    assert t.paused
+    t.broker_got(*(unanswered(number, 1, acks=1) for number in numbers[: MAX_IN_FLIGHT + 1]))
+    t.broker_answers(*(produced(number, (HOT, {0: 0})) for number in numbers[:600]))
+    t.goes_on()
+    t.broker_got(*(unanswered(number, 1, acks=1) for number in numbers[MAX_IN_FLIGHT + 1 :]))
+    assert not t.paused
+
+
+@pytest.mark.parametrize("enforce", [False, True])
+def test_unanswered_request_mutes_its_client_as_before(enforce):
+    """The mute waits for no answer, and the broker's throttle time is not Weir's."""
+    t = Metered(limits(produce=100), enforce=enforce)
+    t.client_sends(unanswered(1, 2_000), m.heartbeat(2))
+    t.broker_got(unanswered(1, 2_000, acks=1))
+    t.passes(60.0)
+    t.broker_got(m.heartbeat(2))
+    t.broker_answers(produced(1, (HOT, {0: 0}), throttle_time_ms=5_000), m.beat(2))
+    t.client_got(m.beat(2))
+    assert t.counted()[HOT][0] == 2_000
+
+
+def test_unanswered_request_of_an_exempt_client_counts():
+    exempt = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt_from=("topics",)),))
+    t = Metered(exempt)
+    t.goes_over()
+    t.client_sends(unanswered(1, 30))
+    t.broker_got(unanswered(1, 30, acks=1))
+    t.broker_answers(produced(1, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (5_030, 0, {})
+
+
+def test_unanswered_request_counts_at_its_broker():
+    t = Metered()
+    quotas = ScopedTopicQuotas(t.gate.quotas.settings, START, own=OwnTopics(), by_broker=True)
+    t.gate.at_broker = quotas.of
+    t.core.client.broker = 2
+    t.client_sends(unanswered(1, 300))
+    t.broker_answers(produced(1, (HOT, {0: 0})))
+    assert [quotas.of(broker).rate(t.now) > 0.0 for broker in (1, 2)] == [False, True]
+
+
+def test_unanswered_request_passes_without_topic_quotas():
+    t = Metered(on=False)
     t.client_sends(unanswered(1, 300), unanswered(2, 20))
-    t.client_sends(handshake(3, "PLAIN"))
-    t.broker_got(unanswered(1, 300), QUESTION, unanswered(2, 20), QUESTION, handshake(3, "PLAIN"))
-    t.broker_answers(YES, YES, handshaken(3))
-    t.broker_got()
+    t.broker_got(unanswered(1, 300), unanswered(2, 20))
+    assert t.core.idle
+    t.switch(on=True)
+    t.client_sends(unanswered(3, 5)[:-2])
+    t.switch(on=False)
+    t.client_sends(unanswered(3, 5)[-2:], unanswered(4, 6))
+    t.broker_got(unanswered(3, 5, acks=1), unanswered(4, 6))
+    t.broker_answers(produced(3, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (5, 0, {})
+    t.client_got()
+
+
+def test_unanswered_requests_pass_before_another_login():
+    """A broker takes nothing but SaslAuthenticate behind a SaslHandshake (KIP-368)."""
+    t = Metered(handlers=SaslObserver(Counters(), "sub").handler_factories())
+    t.client_sends(unanswered(1, 300), unanswered(2, 20), handshake(3, "PLAIN"))
+    t.broker_got(unanswered(1, 300, acks=1), unanswered(2, 20, acks=1), handshake(3, "PLAIN"))
+    t.broker_answers(produced(1, (HOT, {0: 0})), produced(2, (HOT, {0: 0})), handshaken(3))
     assert t.counted()[HOT] == (320, 0, {})
+    t.client_got(handshaken(3))
     t.client_sends(authenticate(4, b"\0alice\0secret"))
     t.broker_got(authenticate(4, b"\0alice\0secret"))
 
@@ -320,19 +383,30 @@ def test_cut_unanswered_request_ends_connection(by):
     t.goes_over()
     with pytest.raises(EndConnection, match="acks=0"):
         t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"}), acks=0), m.heartbeat(2), by=by)
-    t.core.confirm_all(t.now)
     t.core.close(t.now)
-    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), QUESTION)
-    t.broker_answers(YES)
+    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=1))
+    assert t.core.owed
+    t.broker_answers(produced(1, (COLD, {0: 0})))
     assert t.counted() == {HOT: (5_000, 30, {}), COLD: (1, 0, {})}
+    assert not t.core.owed
+
+
+def test_unanswered_request_with_nothing_left_is_not_awaited():
+    t = Metered()
+    t.goes_over()
+    with pytest.raises(EndConnection, match="acks=0"):
+        t.client_sends(unanswered(1, 30))
+    t.broker_got()
+    assert t.core.idle
 
 
 def test_uncut_unanswered_request_passes():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2))
-    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2), QUESTION)
-    t.broker_answers(m.beat(2), YES)
+    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=1), m.heartbeat(2))
+    t.broker_answers(produced(1, (COLD, {0: 0})), m.beat(2))
+    t.client_got(m.beat(2))
     assert t.counted()[COLD] == (1, 0, {})
 
 
