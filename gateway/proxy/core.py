@@ -37,7 +37,7 @@ class SessionCore:
     All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
     """
 
-    __slots__ = ("client", "connection", "in_flight", "requests", "responses", "throttle")
+    __slots__ = ("_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
         self.in_flight: InFlight = deque()
@@ -55,7 +55,7 @@ class SessionCore:
             context.own_topics,
             context.max_frame_bytes,
         )
-        produce = ProduceHandler(wire, connection, context, fast_path)
+        self._produce = produce = ProduceHandler(wire, connection, context, fast_path)
         connection.slot = slot
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
@@ -185,6 +185,8 @@ class SessionCore:
             if isinstance(entry.special, ChargedFetch):
                 entry.special.release()
         expected = [entry for entry in self.in_flight if not isinstance(entry.special, OwnAnswer)]
+        if self._produce.scans and expected:
+            expected.pop()  # the rest of this request never comes, so the broker does not answer it
         self.in_flight.clear()
         if self._is_owed(expected):
             for entry in expected:

@@ -316,6 +316,18 @@ def test_answers_count_after_the_client_has_gone():
     t.client_got()
 
 
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_cut_request_is_not_awaited_after_the_client_has_gone(acks):
+    """The broker would never answer it, and its connection would stay."""
+    t = Metered()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 300})), produce(2, (HOT, {0: b"x" * 300}), acks=acks)[:-1])
+    t.core.close(t.now)
+    assert t.core.owed
+    t.broker_answers(produced(1, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (300, 0, {})
+    assert not t.core.owed
+
+
 def test_other_answers_do_not_count_after_the_client_has_gone():
     t = Metered()
     t.client_sends(m.fetch(1), m.metadata(2))
