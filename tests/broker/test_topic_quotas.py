@@ -345,6 +345,26 @@ def test_rejection_without_acks_closes_the_connection(cluster, gateway, topics, 
     wait_until(lambda: report(gateway)["rows"]["raw-cold"]["appended_bytes"] == rest, "the rest is counted")
 
 
+INVALID, UNREADABLE = (bytes(10), 87), (bytes(20), 2)
+"""Records, and Kafka's error. If it can't read some records, it refuses the whole request."""
+
+
+@pytest.mark.parametrize(("invalid", "error"), [INVALID, UNREADABLE], ids=["invalid", "unreadable"])
+def test_appended_records_beside_refused_ones_count(cluster, gateway, topics, invalid, error) -> None:
+    """For a partition that is named twice, Kafka has one result."""
+    topic = f"raw-twice-{error}"
+    topics(topic)
+    wait_until(lambda: topic in report(gateway)["rows"], "the topic is known")
+    partitions = [{"index": 0, "records": records(10)}, {"index": 0, "records": invalid}]
+    values = {"acks": 1, "timeout_ms": 1000, "topic_data": [{"name": topic, "partition_data": partitions}]}
+    with socket.create_connection(("127.0.0.1", gateway.ports[1]), timeout=TIMEOUT) as client:
+        client.sendall(codec.encode_request(ApiKey.PRODUCE, 9, values, 1, "raw"))
+        answer = codec.decode_response(ApiKey.PRODUCE, 9, client.recv(1_000))
+    assert answer["responses"][0]["partition_responses"][0]["error_code"] == error
+    appended = len(records(10)) if error == INVALID[1] else 0
+    assert report(gateway)["rows"][topic]["appended_bytes"] == bytes_on_disk(cluster, topic) == appended
+
+
 def test_bytes_without_acks_count_beside_a_refused_partition(cluster, gateway, topics) -> None:
     """Kafka appends the good partitions, and closes the connection for the other one. A malformed request ends it, too."""
     topics("raw-good")

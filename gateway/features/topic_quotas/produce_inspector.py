@@ -70,6 +70,12 @@ _ERROR_NAMES: Final = {
 _APPENDED: Final = frozenset({0, 7, 20})
 """No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, which follows a wait for the replicas."""
 
+_INVALID: Final = frozenset({76, 87})
+"""UNSUPPORTED_COMPRESSION_TYPE and INVALID_RECORD: the errors of `ProduceRequest.validateRecords`.
+
+If a partition is named twice, the error of its invalid records hides that the broker has appended the valid ones.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
@@ -241,13 +247,22 @@ class InspectedRequest:
     def _count(self, frame: bytes, now: float) -> ProduceResults:
         """Count the bytes of each topic by the broker's results."""
         results = read_results(self._version, frame)
-        # Of a partition that is there twice, the broker appends the last records only.
-        appended = {(key, index): size for key, index, size in self._sizes or PartitionSizes(self._scanner.topics)}
+        # Of a partition that is there twice, the broker appends the last valid records only.
+        last: dict[tuple[bytes, int], int] = {}
+        largest: dict[tuple[bytes, int], int] = {}  # of partitions that are there twice
+        for key, index, size in self._sizes or PartitionSizes(self._scanner.topics):
+            partition = key, index
+            if partition in last:
+                largest[partition] = max(size, last[partition], largest.get(partition, 0))
+            last[partition] = size
         sizes: dict[tuple[bytes, int], int] = {}  # by the topic's key and the broker's error
-        for (key, index), size in appended.items():
-            result = results.partitions.get((key, index))
+        for partition, size in last.items():
+            result = results.partitions.get(partition)
             if result is not None:
-                sizes[key, result.error] = sizes.get((key, result.error), 0) + size
+                key, error = partition[0], result.error
+                if error in _INVALID and partition in largest:
+                    size, error = largest[partition], _NO_ERROR
+                sizes[key, error] = sizes.get((key, error), 0) + size
         for (key, error), size in sizes.items():
             self._inspector.count(self._quotas, key, size, error, now, by_id=self._by_id)
         return results

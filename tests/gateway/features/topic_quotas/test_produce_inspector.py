@@ -1,6 +1,7 @@
 """Produce under topic quotas, as a transcript: Weir counts bytes, and rejects partitions of topics over their share."""
 
 import uuid
+from contextlib import nullcontext
 
 import pytest
 
@@ -146,6 +147,46 @@ def test_last_records_of_a_repeated_partition_count():
     t.client_sends(codec.encode_request(ApiKey.PRODUCE, 9, values, 1, "etl"))
     t.broker_answers(produced(1, (HOT, {0: 0, 1: 0})))
     assert t.counted()[HOT] == (50, 0, {})
+
+
+def named_twice(*records, version=9, acks=-1, entries=1):
+    """A request with records for partition 0 of the hot topic, some of them in a further entry for the topic."""
+    partitions = [{"index": 0, "records": each} for each in records]
+    parts = [partitions] if entries == 1 else [partitions[:1], partitions[1:]]
+    data = [field(version, HOT) | {"partition_data": part} for part in parts]
+    values = {"acks": acks, "timeout_ms": 1000, "topic_data": data}
+    return codec.encode_request(ApiKey.PRODUCE, version, values, 1, "etl")
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("entries", [1, 2])
+@pytest.mark.parametrize("error", [76, 87])
+@pytest.mark.parametrize("records", [(b"x" * 300, b"0"), (b"0", b"x" * 300), (b"x" * 300, b"0", b"y" * 20)])
+def test_valid_records_beside_invalid_ones_count(version, entries, error, records):
+    """Kafka's `handleProduceRequest` appends the valid ones, and answers with the error of the others."""
+    t = Metered()
+    t.client_sends(named_twice(*records, version=version, entries=entries))
+    answer = produced(1, (HOT, {0: error}), version=version)
+    t.broker_answers(answer)
+    t.client_got(answer)
+    assert t.counted()[HOT] == (300, 0, {})
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("error", [2, 3, 6, 10, 29])
+def test_other_errors_of_a_repeated_partition_do_not_count(acks, error):
+    t = Metered()
+    t.client_sends(named_twice(b"x" * 300, b"x" * 20, acks=acks))
+    with pytest.raises(EndConnection) if acks == 0 else nullcontext():
+        t.broker_answers(produced(1, (HOT, {0: error})))
+    assert t.counted()[HOT][0] == 0
+
+
+def test_invalid_records_of_one_partition_do_not_count():
+    t = Metered()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 300, 1: b"x" * 20}), (COLD, {0: b"x"})))
+    t.broker_answers(produced(1, (HOT, {0: 87, 1: 0}), (COLD, {0: 87})))
+    assert t.counted() == {HOT: (20, 0, {"INVALID_RECORD": 300}), COLD: (0, 0, {"INVALID_RECORD": 1})}
 
 
 def unanswered(correlation_id, size, topic=HOT, acks=0, version=9):
