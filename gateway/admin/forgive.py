@@ -32,7 +32,8 @@ async def read_filter(request: web.Request, config: WeirConfig) -> DebtFilter:
     The admin port knows no users, so only processes of its own host may change something. The content type excludes browsers
     on this host: pages of other sites may not send JSON without a preflight request.
     """
-    if request.remote and not is_loopback(request.remote):
+    # A Unix socket's peer has an empty address. A peer that has reset its connection has none, and may be anywhere.
+    if request.remote is None or (request.remote and not is_loopback(request.remote)):
         raise web.HTTPForbidden(
             text=f"{request.remote} may not clear debts: run `weir quotas forgive` on the gateway's own host (or in its pod)\n"
         )

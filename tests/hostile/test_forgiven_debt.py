@@ -1,7 +1,9 @@
 """An operator clears a debt, but only from the gateway's own host."""
 
 import http.client
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -113,3 +115,20 @@ def test_web_page_cannot_clear_debts(broker, start_weir):
     with pytest.raises(urllib.error.HTTPError, match="415") as refused:
         urllib.request.urlopen(request)
     refused.value.close()
+
+
+def test_reset_connection_clears_no_debt(broker, start_weir, connect):
+    """Its peer's address is no longer known when the gateway reads the request, so it may be another machine's."""
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
+    connect(weir).ask(m.produce(1, size=1_000_000))
+    address, _, port = weir.admin.removeprefix("http://").rpartition(":")
+    body = b'{"client-id": "etl"}'
+    head = "POST /api/quotas/forgive HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    weir.process.send_signal(signal.SIGSTOP)
+    with socket.create_connection((address, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode() + body)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    weir.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: weir.get("/livez"), "the gateway has taken the request before this one")
+    assert "s of produce for client_id etl" in forgive(weir, "--client-id", "etl").stdout
