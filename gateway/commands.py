@@ -125,13 +125,14 @@ always. Gateways that share quotas have separate balances: run the command for e
 
 Use the names of `weir quotas`; "<other>" is the shared bucket of all clients beyond quotas.max_entities.
 
-Run it on the gateway's own host, or in its pod: the gateway refuses other machines. It also refuses names of groups that
-the config file does not have. A client without debt is no error.
+Run it on the gateway's own host, or in its pod: the gateway refuses other machines. If admin.host is an address of this host
+alone, give it with --admin. The gateway also refuses names of groups that the config file does not have. A client without debt
+is no error.
 
 examples:
   weir quotas forgive --client-id etl --kind produce
   weir quotas forgive --client-id "<other>"
-  weir quotas forgive --group jobs
+  weir quotas forgive --group jobs --admin http://10.0.0.11:9644
 """
 
 

@@ -9,8 +9,9 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.http import Page
-from gateway.config.endpoints import is_loopback
-from gateway.config.model import WeirConfig
+from gateway.config.endpoints import ServerAddress, is_loopback, is_wildcard
+from gateway.config.model import AdminConfig, WeirConfig
+from gateway.quotas.addresses import address_of
 from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
 
 PATH: Final = "/api/quotas/forgive"
@@ -32,10 +33,10 @@ async def read_filter(request: web.Request, config: WeirConfig) -> DebtFilter:
     The admin port knows no users, so only processes of its own host may change something. The content type excludes browsers
     on this host: pages of other sites may not send JSON without a preflight request.
     """
-    # A Unix socket's peer has an empty address. A peer that has reset its connection has none, and may be anywhere.
-    if request.remote is None or (request.remote and not is_loopback(request.remote)):
+    if not _is_of_this_host(request, config.admin.host):
         raise web.HTTPForbidden(
-            text=f"{request.remote} may not clear debts: run `weir quotas forgive` on the gateway's own host (or in its pod)\n"
+            text=f"{request.remote} may not clear debts: run `weir quotas forgive` on the gateway's own host (or in its pod),"
+            f" with --admin http://{_own_address(config.admin)}\n"
         )
     if (header := next((name for name in _OF_PROXIES if name in request.headers), None)) is not None:
         raise web.HTTPForbidden(
@@ -59,6 +60,24 @@ async def read_filter(request: web.Request, config: WeirConfig) -> DebtFilter:
             text=f"the body is not JSON: {error}: send an object with some of {', '.join(KEYS)}\n"
         ) from None
     return wanted
+
+
+def _is_of_this_host(request: web.Request, bound: str) -> bool:
+    """True for Unix sockets, loopback addresses and, unless `bound` is a wildcard, this host's address as the sender.
+
+    With a wildcard, loopback addresses are enough. There the rule would be unsafe: rootless containers that publish the port
+    may give every sender the container's own address.
+    """
+    # A Unix socket's peer has an empty address. A peer that has reset its connection has none, and may be anywhere.
+    if not request.remote or is_loopback(request.remote):
+        return request.remote is not None
+    name = request.get_extra_info("sockname")
+    return not is_wildcard(bound) and name is not None and address_of(request.remote) == address_of(name[0])
+
+
+def _own_address(admin: AdminConfig) -> ServerAddress:
+    loopback = "::1" if ":" in admin.host else "127.0.0.1"
+    return ServerAddress(loopback if is_wildcard(admin.host) else admin.host, admin.port)
 
 
 def forgive_page(forgive: Forgive, config: Callable[[], WeirConfig]) -> Page:

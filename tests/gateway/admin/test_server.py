@@ -8,11 +8,15 @@ import re
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.admin.forgive import read_filter
 from gateway.admin.http import AdminBindError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
@@ -268,3 +272,48 @@ async def test_no_proxy_forgives_for_others(client: aiohttp.ClientSession, heade
     async with client.post("/api/quotas/forgive", json={"user": "alice"}, headers={header: "for=10.0.0.1"}) as response:
         assert response.status == 403
         assert "says that a proxy passes this on" in await response.text()
+
+
+async def wants_to_forgive(bound: str, peer: str | None, own: str) -> None:
+    """A request for a server that binds `bound`; raises web.HTTPForbidden if it may not clear debts."""
+    names = {"peername": peer if peer is None else (peer, 40_000), "sockname": (own, 9644)}
+    transport = mock.Mock()
+    transport.get_extra_info = lambda name, default=None: names.get(name, default)
+    request = make_mocked_request("POST", "/api/quotas/forgive", transport=transport)
+    listeners = [{"name": "clients", "bootstrap_port": 9092}]
+    config = WeirConfig.model_validate(
+        {"upstream": {"bootstrap_servers": ["kafka:9092"]}, "listeners": listeners, "admin": {"host": bound}}
+    )
+    with pytest.raises(web.HTTPUnsupportedMediaType):  # the next check, so the sender is accepted
+        await read_filter(request, config)
+
+
+@pytest.mark.parametrize(
+    ("bound", "peer", "own"),
+    [
+        ("10.0.0.11", "10.0.0.11", "10.0.0.11"),
+        ("weir1.example", "10.0.0.11", "10.0.0.11"),
+        ("10.0.0.11", "::ffff:10.0.0.11", "10.0.0.11"),
+        ("fd00::2", "fd00::2", "fd00:0::2"),
+        ("0.0.0.0", "127.0.0.1", "127.0.0.1"),
+        ("::", "::ffff:127.0.0.1", "::ffff:127.0.0.1"),
+    ],
+)
+async def test_own_host_may_forgive(bound: str, peer: str, own: str) -> None:
+    await wants_to_forgive(bound, peer, own)
+
+
+@pytest.mark.parametrize(
+    ("bound", "peer", "named"),
+    [
+        ("10.0.0.11", "10.0.0.12", "10.0.0.11:9644"),
+        ("10.0.0.11", None, "10.0.0.11:9644"),
+        ("0.0.0.0", "10.0.0.11", "127.0.0.1:9644"),  # rootless containers give each sender the container's own address
+        ("::", "fd00::2", r"\[::1\]:9644"),
+    ],
+)
+async def test_other_machines_may_not_forgive(bound: str, peer: str | None, named: str) -> None:
+    own = "fd00::2" if ":" in bound else "10.0.0.11"
+    with pytest.raises(web.HTTPForbidden) as refused:
+        await wants_to_forgive(bound, peer, own)
+    assert re.search(f"with --admin http://{named}\n$", refused.value.text or "")
