@@ -159,18 +159,20 @@ def _rows(data: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
-    seen: dict[tuple[ClientQuotaEntity, When | None], int] = {}
+    seen: dict[tuple[ClientQuotaEntity, When | None], tuple[int, EntityQuota]] = {}
     for index, row in enumerate(_rows(data, "entities")):
         try:
             quota: EntityQuota = entity_quota(row)
         except ValueError:  # the row's own validation reports it
             continue
-        first = seen.setdefault((quota.entity, quota.when), index)
+        first, other = seen.setdefault((quota.entity, quota.when), (index, quota))
         if first != index:
             message = f"is the same entity as quotas.entities[{first}]: {quota}"
             if quota.when is not None:
                 message += f", and counts at the same time: {quota.when}"
             remedy = "merge the two rows, or give one of them until or another schedule"
+            if (quota.exempt and other.limits) or (other.exempt and quota.limits):  # the merged row would be refused
+                remedy = "remove one of the two rows, or give the exempt one until or another schedule, to override the other"
             yield problem(document, ("quotas", "entities", index), message, remedy, value=row)
 
 
