@@ -101,7 +101,9 @@ def _range(schema: Mapping[str, Any]) -> str:
         found = [f"{_number(schema['minimum'])} to {_number(schema['maximum'])}"]
     else:
         found = [f"{words} {_number(schema[bound])}" for bound, words in _BOUNDS if bound in schema]
-    if schema.get("minLength") or schema.get("minItems"):
+    if "maxItems" in schema:
+        found.append(f"{schema.get('minItems', 0)} to {schema['maxItems']} rows")
+    elif schema.get("minLength") or schema.get("minItems"):
         found.append("not empty")
     if "maxLength" in schema:
         found.append(f"at most {schema['maxLength']} characters")

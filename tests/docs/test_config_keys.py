@@ -50,6 +50,7 @@ def test_keys_show_type_range_and_default() -> None:
     assert shown("listeners[].tls.min_version") == ("choice", "`1.2`, `1.3`", "`1.2`")
     assert shown("listeners[].broker_ports")[2] == "the 100 ports after `bootstrap_port`; none with `sni`"
     assert shown("upstream.bootstrap_servers") == ("list of text", "not empty", "required")
+    assert shown("notify.targets[]") == ("list of sections", "1 to 100 rows", "required")
     assert shown("quotas.topics.bytes.in.per.sec.threshold")[0] == "whole number by name"
     assert shown("quotas.entities[].exempt")[0] == "true or false, or list of names"
 
