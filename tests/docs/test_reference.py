@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.admin.forgive import MAX_BODY_BYTES
+from gateway.admin.live import MAX_VIEWERS
 from gateway.admin.metrics.registry import METRICS
 from gateway.commands import main
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
 from gateway.config.sasl import UpstreamSaslConfig
 from gateway.config.topic_keys import OWN_TOPICS
+from gateway.features.notify.config import MAX_TARGETS
+from gateway.features.quota_api.feature import PATIENCE_SECONDS
 from gateway.features.sharing.config import SharingConfig
 from gateway.workers.families import WORKER_METRICS
 from loadtest.testkit.kafka.sasl import MECHANISMS
@@ -125,3 +129,11 @@ def test_sample_is_valid_with_its_examples() -> None:
     default = WeirConfig.model_fields["connections"].default
     assert config.connections.max_idle_ms == default.max_idle_ms
     assert config.sharing == SharingConfig()
+
+
+def test_bounds_of_operators_are_those_of_the_code() -> None:
+    rows = dict(line.split(" | ")[:2] for line in (ROOT / "docs/reference/bounds.md").read_text().splitlines() if " | " in line)
+    assert rows["| viewers of the live page"] == str(MAX_VIEWERS)
+    assert rows["| the body of `POST /api/quotas/forgive`"] == f"{MAX_BODY_BYTES // 1024} KiB"
+    assert rows["| rows of `notify.targets`"] == str(MAX_TARGETS)
+    assert rows["| the wait for `sharing.quotas_topic` before a gateway is ready"] == f"{PATIENCE_SECONDS:.0f} s"

@@ -22,7 +22,7 @@ QUIET_SECONDS: Final = 300.0
 
 _REMEDY: Final = 'write one such as "https://hooks.example.com/weir"'
 _KEY: Final = os.urandom(16)
-_MAX_TARGETS: Final = 100
+MAX_TARGETS: Final = 100
 
 
 def _url_fault(text: str) -> str | None:
@@ -138,7 +138,7 @@ class NotifyTargetConfig(Section):
 class NotifyConfig(Section):
     """`notify`: webhooks at 80 % of a quota, at the first throttle, and at the end of an episode."""
 
-    targets: Annotated[tuple[NotifyTargetConfig, ...], Field(strict=False, min_length=1, max_length=_MAX_TARGETS)] = described(
+    targets: Annotated[tuple[NotifyTargetConfig, ...], Field(strict=False, min_length=1, max_length=MAX_TARGETS)] = described(
         "The webhooks, each with a name of its own."
     )
     near_ratio: Annotated[float, Field(gt=0, lt=1)] = described(
