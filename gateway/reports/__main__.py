@@ -9,6 +9,9 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     sys.path = [str(here.parents[1]), *(entry for entry in sys.path if not entry or Path(entry).resolve() != here)]
 
+    from gateway import ctrl_c
+
+    ctrl_c.end_at_once()  # until Spark starts, which has a handler of its own
     from gateway.reports.job.command import main
 
     sys.exit(main())

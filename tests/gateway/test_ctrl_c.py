@@ -66,15 +66,19 @@ def test_command_that_is_interrupted_says_so(arguments: str, silent: socket.sock
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "entry",
-    ["runpy.run_module('gateway', run_name='__main__')", "from gateway.__main__ import main; sys.exit(main())"],
-    ids=["python -m gateway", "weir"],
+    ("entry", "module"),
+    [
+        ("runpy.run_module('gateway', run_name='__main__')", "uvloop"),
+        ("from gateway.__main__ import main; sys.exit(main())", "uvloop"),
+        ("runpy.run_module('gateway.reports', run_name='__main__')", "argparse"),
+    ],
+    ids=["python -m gateway", "weir", "python -m gateway.reports"],
 )
-def test_ctrl_c_during_imports_has_no_traceback(entry: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_imports_has_no_traceback(entry: str, module: str, tmp_path: Path) -> None:
     """The import of a module of the command line waits here until the signal."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    (tmp_path / "uvloop.py").write_text(f"open({str(pipe)!r}).read()")
+    (tmp_path / f"{module}.py").write_text(f"open({str(pipe)!r}).read()")
     program = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); {entry}"
     command = [sys.executable, "-c", program, "check"]
     with (
