@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from gateway import clock, heap, open_files, service_manager
 from gateway.admin.http import AdminBindError
@@ -13,6 +14,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.cluster.discovery import Discovery
+from gateway.config.certificates import first_expiries
 from gateway.config.effective import ConfigHistory
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
@@ -24,7 +26,7 @@ from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.listeners.listener import BindError, Listener
-from gateway.proxy.tls.contexts import follow_files
+from gateway.proxy.tls.contexts import LiveContext, follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.time_slices import in_slices
 from gateway.version import weir_build
@@ -111,6 +113,8 @@ class Gateway:
         ]
         contexts = [parts.upstream.live, *(listener.live for listener in self._listeners)]
         self._certificates = [live for live in contexts if live is not None]
+        for live in self._certificates:
+            self._note_expiries(live)
         self._drain = Drain(parts.sessions, self._listeners, lambda: self._effective.config.connections)
         learn = features.mutations.known_topics.learn_defaults
         self._discovery = Discovery(parts.upstream, parts.metadata, self._require_sasl, BROKER_CONFIGS, learn)
@@ -144,6 +148,14 @@ class Gateway:
             outlet=parts.outlet,
         )
 
+    def _note_expiries(self, live: LiveContext[Any]) -> None:
+        known, found = self._parts.counters.certificate_expiries, first_expiries(live.certificates)
+        for key in live.certificates:
+            if key in found:
+                known[f"{live.name}.{key}"] = found[key]
+            else:  # the old time would be that of another certificate
+                known.pop(f"{live.name}.{key}", None)
+
     async def start(self) -> None:
         """Bind every address. Raises BindError, AdminBindError, or ConfigError.
 
@@ -169,7 +181,7 @@ class Gateway:
                 self._tasks.start("reload the config", self._reloader.run),
                 self._tasks.start("tick", self._tick),
                 self._tasks.start("give memory back", heap.give_back),
-                self._tasks.start("follow certificate files", lambda: follow_files(self._certificates)),
+                self._tasks.start("follow certificate files", lambda: follow_files(self._certificates, self._note_expiries)),
             ]
             for feature in self._features:
                 feature.start(self._tasks)

@@ -142,7 +142,7 @@ class Upstream:
         self._silent: set[Address] = set()  # took a client's request and did not answer, until they answer one
         if config.tls is not None:
             tls = config.tls.resolved(directory)
-            self.live = LiveContext("upstream.tls", tls.files, lambda: client_context(tls), reloads)
+            self.live = LiveContext("upstream.tls", tls, lambda: client_context(tls), reloads)
 
     @property
     def context(self) -> ssl.SSLContext | None:

@@ -1,6 +1,6 @@
 """Checks of the certificate files that a config names. They run after the text of the config has been validated."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,6 +76,18 @@ def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> lis
                 found += [f"{key_path((*path, key))}: {file}: {said}" for one in certificates if (said := _dates(one, moment))]
         for index, listener in enumerate(config.listeners):
             found += _wrong_names(listener, f"listeners[{index}].tls.cert", directory)
+    return found
+
+
+def first_expiries(certificates: Mapping[str, Path]) -> dict[str, float]:
+    """The wall clock seconds at which the first certificate of each file expires.
+
+    A file that can't be read is left out: OpenSSL has loaded it a moment ago, so it is being replaced.
+    """
+    found: dict[str, float] = {}
+    for key, file in certificates.items():
+        with suppress(_UnusableError, ValueError):
+            found[key] = min(one.not_valid_after_utc.timestamp() for one in _read_certificates(file))
     return found
 
 

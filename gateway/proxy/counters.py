@@ -19,6 +19,7 @@ class Counters:
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
     moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts attempts to load changed files.
+    `certificate_expiries[key]` has wall clock seconds at which the first certificate of a config key's file expires.
     `proxy_headers[kind]` counts connections of listeners that read PROXY headers: v1, v2, local (a balancer's own), none.
     `authentications[mechanism]` counts those that a broker accepted, `authentication_failures[reason]` the others.
     `ledger_dropped` counts events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks.
@@ -45,6 +46,7 @@ class Counters:
         self.handshakes = 0
         self.handshake_failures: Counter[str] = Counter()
         self.certificate_reloads: Counter[str] = Counter()
+        self.certificate_expiries: dict[str, float] = {}
         self.proxy_headers: Counter[str] = Counter()
         self.authentications: Counter[str] = Counter()
         self.authentication_failures: Counter[str] = Counter()

@@ -44,6 +44,11 @@ def _histograms(latency: Sequence[Sequence[int]], seconds: Sequence[float]) -> I
             yield (api_name(key),), Histogram(bounds, counts, seconds[key])
 
 
+def _certificate_expiries(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    for key, at in sorted(scrape.counters.certificate_expiries.items()):
+        yield (key,), at
+
+
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_muted_connections", "Client connections that are muted now, because of a quota.", (),
           one(lambda scrape: scrape.counters.muted)),
@@ -65,6 +70,8 @@ METRICS: tuple[Row, ...] = (
           reasons(lambda scrape: scrape.counters.handshake_failures)),
     Value("counter", "weir_tls_reloads_total", "Attempts to load changed certificate files, by result.", ("result",),
           reasons(lambda scrape: scrape.counters.certificate_reloads, "success", "failure"), merge="max"),
+    Value("gauge", "weir_tls_certificate_expiry_timestamp_seconds", "Time at which the first certificate expires, of the"
+          " file that a config key names and connections use now.", ("config_key",), _certificate_expiries, merge="min"),
     Value("counter", "weir_authentications_total", "SASL authentications that a broker accepted.", ("mechanism",),
           reasons(lambda scrape: scrape.counters.authentications)),
     Value("counter", "weir_authentication_failures_total", "SASL authentications that failed.", ("reason",),

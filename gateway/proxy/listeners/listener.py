@@ -91,7 +91,7 @@ class Listener:
         if config.tls is not None:
             tls, name = config.tls.resolved(directory), f"listeners[{config.name}].tls"
             known_name = None if config.sni is None else self._knows_name
-            self.live = LiveContext(name, tls.files, lambda: server_context(tls, known_name), counters.certificate_reloads)
+            self.live = LiveContext(name, tls, lambda: server_context(tls, known_name), counters.certificate_reloads)
             self._handshakes = Handshakes(config.name, self.live, config.tls.handshake_seconds, counters)
             self._mapping = PrincipalMapping(config.tls.principal_mapping_rules)
         self._headers: ProxyHeaders | None = None

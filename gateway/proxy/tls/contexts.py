@@ -29,6 +29,11 @@ class ServerTls:
     min_version: Version
 
     @property
+    def certificates(self) -> dict[str, Path]:
+        """The files of certificates by their config keys."""
+        return {"cert": self.cert} | ({} if self.client_ca is None else {"client_ca": self.client_ca})
+
+    @property
     def files(self) -> tuple[Path, ...]:
         return tuple(file for file in (self.cert, self.key, self.client_ca) if file is not None)
 
@@ -44,6 +49,11 @@ class ClientTls:
     key: Path | None
     verify_hostname: bool
     min_version: Version
+
+    @property
+    def certificates(self) -> dict[str, Path]:
+        """The files of certificates by their config keys."""
+        return {key: file for key, file in (("ca", self.ca), ("cert", self.cert)) if file is not None}
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -113,25 +123,26 @@ class LiveContext(Generic[Context]):
     `name` is a config key such as `listeners[clients].tls`; `results` counts loads of changed files by `success` and `failure`.
     """
 
-    def __init__(self, name: str, files: Sequence[Path], make: Callable[[], Context], results: dict[str, int]) -> None:
+    def __init__(self, name: str, tls: ServerTls | ClientTls, make: Callable[[], Context], results: dict[str, int]) -> None:
         """Creates the first context. Raises `OSError` if the files can't be used."""
         self.name = name
-        self._files = files
+        self.certificates = tls.certificates
+        self._files = tls.files
         self._make = make
         self._results = results
         self._loaded = self._changing = self._look()
         self._failure = ""  # the cause, while the changed files can't be used
         self.context = make()
 
-    def refresh(self) -> None:
-        """Check the files, and load them once two checks in a row have found the same change.
+    def refresh(self) -> bool:
+        """Check the files, and load them once two checks in a row have found the same change. True if they were loaded.
 
         A certificate and its key are rarely replaced in one step. Files that can't be used are tried again at each check.
         """
         seen = self._look()
         if seen == self._loaded or seen != self._changing:
             self._changing, self._failure = seen, ""
-            return
+            return False
         try:
             self.context = self._make()
         except OSError as error:
@@ -143,10 +154,11 @@ class LiveContext(Generic[Context]):
                     "them by a certificate and its key; `weir check` shows the error",
                     self.name, error,
                 )  # fmt: skip
-        else:
-            self._loaded, self._failure = seen, ""
-            self._results["success"] = self._results.get("success", 0) + 1
-            _log.info("%s: the files have changed; new connections use the new files", self.name)
+            return False
+        self._loaded, self._failure = seen, ""
+        self._results["success"] = self._results.get("success", 0) + 1
+        _log.info("%s: the files have changed; new connections use the new files", self.name)
+        return True
 
     def _look(self) -> tuple[object, ...]:
         """A value that changes whenever a file or its mode does, even behind a symbolic link as in a Kubernetes Secret."""
@@ -161,9 +173,14 @@ class LiveContext(Generic[Context]):
         return tuple(seen)
 
 
-async def follow_files(contexts: Sequence[LiveContext[Any]]) -> None:
-    """Refresh the contexts once a second until cancelled."""
+async def follow_files(contexts: Sequence[LiveContext[Any]], on_load: Callable[[LiveContext[Any]], None]) -> None:
+    """Refresh the contexts once a second until cancelled. A thread calls `on_load` after each load of changed files."""
+
+    def refresh(context: LiveContext[Any]) -> None:
+        if context.refresh():
+            on_load(context)
+
     while contexts:
         await asyncio.sleep(LOOK_SECONDS)
         for context in contexts:
-            await asyncio.to_thread(context.refresh)
+            await asyncio.to_thread(refresh, context)

@@ -264,6 +264,12 @@ def test_counters_used_in_alerts_start_at_zero(view: AdminView) -> None:
     assert Page(view).get("weir_protocol_errors_total", reason="internal") == 1
 
 
+def test_certificates_have_an_expiry_by_config_key(view: AdminView) -> None:
+    assert not Page(view).has("weir_tls_certificate_expiry_timestamp_seconds")
+    view.counters.certificate_expiries["listeners[clients].tls.cert"] = 1_800_000_000.0
+    assert Page(view).get("weir_tls_certificate_expiry_timestamp_seconds", config_key="listeners[clients].tls.cert") == 1.8e9
+
+
 def test_reason_that_is_new_during_a_scrape_does_not_break_it(view: AdminView) -> None:
     reads = Value("counter", "weir_test_total", "Test.", ("reason",), reasons(lambda scrape: scrape.counters.protocol_errors))
     view.counters.protocol_errors.update(a=1, b=2)

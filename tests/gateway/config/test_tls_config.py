@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 
 from gateway import clock
-from gateway.config.certificates import certificate_warnings
+from gateway.config.certificates import certificate_warnings, first_expiries
 from gateway.config.load import load_config
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.tls import BrokerNames
@@ -195,6 +195,17 @@ def test_wildcard_certificate_covers_every_broker(authority: Authority, tmp_path
     names = "advertised_host: kafka.example.com, sni: 'broker-{id}.kafka.example.com'"
     file.write_text(config(f", {names}, tls: {{cert: server.pem, key: server.key}}"))
     assert certificate_warnings(load_config(file), tmp_path, clock.wall()) == []
+
+
+def test_first_certificate_to_expire_is_found(authority: Authority, tmp_path: Path) -> None:
+    server = authority.issue("server", LOOPBACK, valid=(-DAY, 5 * DAY))
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_bytes(authority.cert.read_bytes() + server.cert.read_bytes())
+    found = first_expiries({"ca": bundle, "cert": authority.cert, "client_ca": tmp_path / "none.pem"})
+    assert found == {
+        "ca": pytest.approx(clock.wall() + 5 * DAY.total_seconds(), abs=600),
+        "cert": pytest.approx(clock.wall() + 30 * DAY.total_seconds(), abs=600),
+    }
 
 
 CLIENT_CA = ", tls: {cert: c, key: k, client_ca: a}"

@@ -288,7 +288,7 @@ def authority(tmp_path):
 def handshakes(authority):
     files = authority.issue("server", LOOPBACK)
     tls = ServerTls(files.cert, files.key, None, "none", "1.2")
-    return Handshakes("clients", LiveContext("tls", tls.files, lambda: server_context(tls), {}), NEVER, Counters())
+    return Handshakes("clients", LiveContext("tls", tls, lambda: server_context(tls), {}), NEVER, Counters())
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -40,7 +40,7 @@ class Port:
         files = authority.issue("server", LOOPBACK)
         ca = None if client_auth == "none" else authority.cert
         tls = ServerTls(files.cert, files.key, ca, client_auth, "1.2")
-        live = LiveContext("tls", tls.files, lambda: server_context(tls, None if names is None else names.__contains__), {})
+        live = LiveContext("tls", tls, lambda: server_context(tls, None if names is None else names.__contains__), {})
         self.counts = Counters()
         self.handshakes = Handshakes("clients", live, seconds, self.counts)
         self.bound = socket.create_server(("127.0.0.1", 0))
@@ -207,7 +207,7 @@ def test_context_reloads_complete_files(authority: Authority, tmp_path: Path) ->
     files, other = authority.issue("first", LOOPBACK), authority.issue("second", LOOPBACK)
     tls = ServerTls(files.cert, files.key, None, "none", "1.2")
     results: Counter[str] = Counter()
-    live = LiveContext("tls", tls.files, lambda: server_context(tls), results)
+    live = LiveContext("tls", tls, lambda: server_context(tls), results)
     first = live.context
     live.refresh()
     assert (live.context, results) == (first, {})
@@ -244,7 +244,7 @@ def test_files_that_become_usable_are_loaded(authority: Authority, caplog: pytes
             raise PermissionError(13, "Permission denied")
         return server_context(tls)
 
-    live = LiveContext("tls", tls.files, make, results)
+    live = LiveContext("tls", tls, make, results)
     files.cert.chmod(0o400)
     usable = False
     for _ in range(4):
