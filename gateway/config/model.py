@@ -11,6 +11,7 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.alter_queue import BROKER_ACLS
 from gateway.config.endpoints import (
     MAX_PORT,
     AdvertisedHost,
@@ -37,7 +38,7 @@ from gateway.config.unreached_rows import unreached_warnings
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.notify.config import NotifyConfig
-from gateway.features.quota_api.config import QuotaAdminsKey, StateConfig
+from gateway.features.quota_api.config import NAMELESS, QuotaAdminsKey, StateConfig
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.topic_quotas.config import TopicsConfig
 from gateway.features.volume_quotas.config import VolumesConfig
@@ -319,6 +320,7 @@ class WeirConfig(Section):
                 "upstream.tls.verify_hostname: is false, so each certificate by the same authorities passes for a broker's"
                 " — put the brokers' names into theirs, and remove the key"
             )
+        found += self._anonymous_admins()
         found += self._readable_secrets()
         if not is_loopback(self.admin.host):
             found.append(
@@ -342,6 +344,16 @@ class WeirConfig(Section):
             yield (
                 f"notify.page_url: {name} is not in admin.allowed_hosts, so the admin server refuses the link, unless its"
                 " machine has this name — add it there"
+            )
+
+    def _anonymous_admins(self) -> Iterator[str]:
+        """Administrators without a name, where clients log in. Without logins, every client is ANONYMOUS on purpose."""
+        sasl = [listener.sasl for listener in self.listeners]
+        logins = self.upstream.sasl is not None or any(each.required for each in sasl)
+        if logins and NAMELESS in self.quota_admins and not all(each.names_everyone for each in sasl):
+            yield (
+                f"quota_admins: {NAMELESS} stands for all clients with a hidden name, so every Kerberos user may change quotas"
+                f" — write {BROKER_ACLS}, which asks the brokers"
             )
 
     def _readable_secrets(self) -> Iterator[str]:

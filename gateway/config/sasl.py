@@ -34,6 +34,11 @@ class ListenerSaslConfig(Section):
         "anonymous",
     )
 
+    @property
+    def names_everyone(self) -> bool:
+        """True if no client of the listener is ANONYMOUS after its login."""
+        return self.required is True and self.unnamed == "close"
+
 
 class UpstreamSaslConfig(Section):
     """`upstream.sasl`: the login of Weir's own connections. The file with the secret is read for each connection."""

@@ -11,6 +11,9 @@ from gateway.config.section import Section, described, invalid
 
 _USER = "User:"
 
+NAMELESS: Final = f"{_USER}ANONYMOUS"
+"""The principal of each client without a name."""
+
 
 def _principal(text: str) -> str:
     if text == BROKER_ACLS:

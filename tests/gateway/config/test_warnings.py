@@ -13,6 +13,12 @@ VOLUMES = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: [rate
 NOTIFY = EXEMPT + 'notify: {targets: [{name: a, url: "https://b"}], page_url: "%s"}\n'
 LOOPBACK_LINK = "notify.page_url: leads to admin.port, and other machines can't reach 127.0.0.1"
 UNKNOWN_LINK = "notify.page_url: weir.example.com is not in admin.allowed_hosts"
+ADMINS = 'quota_admins: ["User:ANONYMOUS"]\n'
+SCRAM = "sasl: {mechanism: SCRAM-SHA-512, username: weir, password_file: f}"
+KERBEROS = (
+    'upstream: {bootstrap_servers: ["b:1"]}\nlisteners: [%s{bootstrap_port: 1, sasl: {required: true%s}}]\n'
+    "quotas: {entities: [{user: a, exempt: true}]}\n" + ADMINS
+)
 OF_FOUR = "sharing: is empty, so each of the 4 workers gives every client its whole quota"
 
 WARNINGS = {
@@ -56,6 +62,21 @@ WARNINGS = {
         ["upstream.tls.verify_hostname: is false"],
     ),
     "brokers' names checked": (EXEMPT.replace('9092"]', '9092"], tls: {}'), []),
+    "clients without a name may change quotas": (
+        KERBEROS % ("", ""),
+        ["quota_admins: User:ANONYMOUS stands for all clients with a hidden name"],
+    ),
+    "clients without a name may change quotas, by Weir's own login": (
+        EXEMPT.replace('9092"]', f'9092"], {SCRAM}') + ADMINS,
+        ["quota_admins: User:ANONYMOUS stands"],
+    ),
+    "only clients with a name come in": (KERBEROS % ("", ", unnamed: close"), []),
+    "one listener lets clients without a name in": (
+        KERBEROS % ("{name: b, bootstrap_port: 2000}, ", ", unnamed: close"),
+        ["quota_admins: User:ANONYMOUS stands"],
+    ),
+    "all clients are without a name": (EXEMPT + ADMINS, []),
+    "brokers judge clients without a name": (KERBEROS.replace('["User:ANONYMOUS"]', "broker_acls") % ("", ""), []),
     "workers": (EXEMPT + "workers: 4\n", []),
     "workers without sharing": (EXEMPT + "workers: 4\nsharing:\n", [OF_FOUR]),
     "mute over session timeout": (

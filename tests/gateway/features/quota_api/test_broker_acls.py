@@ -211,7 +211,10 @@ def test_reload_to_a_list_decides_next_request(t):
     t.client_got(altered(3, (ALICE, 0, None)), altered(4, (ALICE, 31, NOT_LISTED)))
 
 
-NOT_LISTED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+NOT_LISTED = (
+    "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+    " It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: broker_acls."
+)
 
 
 def test_decision_is_final():

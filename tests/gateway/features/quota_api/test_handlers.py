@@ -18,7 +18,10 @@ from tests.protocol.samples import with_length
 DESCRIBE, ALTER = ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS
 KEY, BROKERS_KEY = "producer_byte_rate", "request_percentage"
 QUOTAS = {ClientQuotaEntity("alice"): {KEY: 5.0}}
-DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+DENIED = (
+    "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+    " It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: broker_acls."
+)
 
 
 class Api:

@@ -28,7 +28,10 @@ SET, DELETE, APPEND = 0, 1, 2
 TOPIC, BROKER = 2, 4
 OTHER_KEY = "retention.ms"
 LIMITS = TopicLimits(1_000.0, {"orders": 300.0})
-DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+DENIED = (
+    "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+    " It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: broker_acls."
+)
 
 
 class Api:
