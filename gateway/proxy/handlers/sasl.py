@@ -124,7 +124,7 @@ class SaslObserver:
     def _failed(self, connection: Connection, mechanism: str, reason: str) -> None:
         self._counters.authentication_failures[reason] += 1
         _log.warning(
-            "authentication by %s failed: %s", mechanism, _FAILED.get(reason, _FAILED["broker_error"]),
+            "authentication by %s failed: %s", mechanism, _text(mechanism, reason),
             extra={"peer": connection.peer, "reason": f"authentication_{reason}", "mechanism": mechanism},
         )  # fmt: skip
 
@@ -134,9 +134,10 @@ class SaslObserver:
             return
         self._warned.add(outcome.mechanism)
         _log.warning(
-            "a client has authenticated by %s, which hides its name: it counts as user %s. Give it a quota by client-id or by"
-            " that user, or close such connections with listeners[].sasl.unnamed: close",
-            outcome.mechanism, outcome.user, extra={"mechanism": outcome.mechanism},
+            "a client has authenticated by %s, which hides its name: it counts as user %s, as do all others without a name."
+            ' Give rows with "user: %s, client-id: NAME", as rows of a client-id alone come after user: "<default>". Or refuse'
+            " such clients with listeners[].sasl.unnamed: close",
+            outcome.mechanism, outcome.user, outcome.user, extra={"mechanism": outcome.mechanism},
         )  # fmt: skip
 
 
@@ -151,6 +152,16 @@ _FAILED = {
     "unnamed": "listeners[].sasl.unnamed is close, and the mechanism hides the user's name: use one that shows it, or allow it"
     " with unnamed: anonymous",
 }
+
+_TICKET = (
+    ". A Kerberos ticket is for the host that the client connects to, as a rule listeners[].advertised_host. The brokers'"
+    " keytab needs the key of kafka/HOST with this host, and all clocks have to agree"
+)
+
+
+def _text(mechanism: str, reason: str) -> str:
+    text = _FAILED.get(reason, _FAILED["broker_error"])
+    return text + _TICKET if mechanism == "GSSAPI" and reason == "refused" else text
 
 
 class _Sasl:

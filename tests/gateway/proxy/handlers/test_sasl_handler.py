@@ -317,6 +317,20 @@ def test_unreadable_user_is_anonymous_and_logged_once(mechanism, rounds, caplog)
     assert "ANONYMOUS" in warning.getMessage()
 
 
+def test_warning_names_rows_that_apply_to_unreadable_users(caplog):
+    log_in(transcript(), "GSSAPI", rounds=KERBEROS)
+    assert '"user: ANONYMOUS, client-id: NAME"' in caplog.text
+
+
+@pytest.mark.parametrize(("mechanism", "principal"), [("GSSAPI", True), ("PLAIN", False)])
+def test_refused_ticket_names_principal_and_clocks(mechanism, principal, caplog):
+    t = transcript()
+    passes(t, handshake(1, mechanism), handshaken(1))
+    passes(t, authenticate(2, b"\x60\x82"), authenticated(2, b"", error_code=58))
+    assert "the broker refuses the credentials" in caplog.text
+    assert ("kafka/HOST" in caplog.text, "keytab" in caplog.text, "clocks" in caplog.text) == (principal,) * 3
+
+
 @pytest.mark.parametrize(("mechanism", "rounds"), [("GSSAPI", [(b"\x60\x82", b"\x60")]), ("SCRAM-SHA-256", DELEGATED)])
 def test_hidden_name_at_reauthentication_keeps_the_user(mechanism, rounds):
     """Kafka does not allow a change of the principal (KIP-368), so it is still alice, with her own token."""
