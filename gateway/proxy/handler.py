@@ -305,8 +305,7 @@ class Connection:
             return True
         verdict = self.slot.identify(self.client.user, now)
         if verdict.refused:
-            self.take_no_more()  # requests may be held behind the login
-            self._refuse(verdict.delay)
+            self.refuse(verdict.delay)
             return False
         if verdict.bucket is not None:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
@@ -316,6 +315,11 @@ class Connection:
         """End the connection once the broker's bytes that have arrived are passed on. Answers that count are still awaited."""
         if self.direction.state is not RequestState.CLOSED:
             self.ending = why
+
+    def refuse(self, seconds: float) -> None:
+        """Close the connection after that time. The client gets its answers until then, but requests behind them stay here."""
+        self.take_no_more()
+        self._refuse(seconds)
 
     def take_no_more(self) -> None:
         """Forward none of the requests that are held or come, as the connection is about to be closed."""

@@ -3,10 +3,12 @@
 The tokens may contain passwords. This module does not interpret, store or quote them.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey, response_header_version
-from protocol.cursor import Buffer, Reader
+from protocol.bodies import addresses
+from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 NONE: Final = 0
@@ -21,6 +23,8 @@ MAX_FRAME_BYTES: Final = 512 * 1024
 """Kafka's default of sasl.server.max.receive.size: the limit on a frame before authentication, without the length field."""
 
 _FLEXIBLE_SINCE: Final = 2  # SaslAuthenticate
+_LIFETIME_SINCE: Final = 1  # SaslAuthenticate
+_CORRELATION_ID: Final = slice(4, 8)
 
 
 class Handshaken(NamedTuple):
@@ -53,6 +57,12 @@ def read_handshake_response(frame: Buffer) -> Handshaken:
     return Handshaken(error_code, tuple(reader.string() or "" for _ in range(count)))
 
 
+def refuse_mechanism(answer: Buffer, mechanisms: Sequence[str]) -> bytes:
+    """A frame that takes the place of the broker's answer to a handshake: choose one of these mechanisms instead."""
+    names = b"".join(addresses.encode_string(name, compact=False) for name in mechanisms)
+    return _in_place_of(answer, INT16.pack(UNSUPPORTED_SASL_MECHANISM) + INT32.pack(len(mechanisms)) + names)
+
+
 def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
     """The token in a whole request frame with its body at offset `body`. Raises `InvalidFrame`."""
     reader = Reader(frame, body, len(frame), len(frame), compact=version >= _FLEXIBLE_SINCE)
@@ -68,6 +78,21 @@ def read_authenticate_response(version: int, frame: Buffer) -> Authenticated:
     error_code = reader.int16()
     reader.skip_string()
     return Authenticated(error_code, reader.bytes_field())
+
+
+def refuse_token(version: int, answer: Buffer, message: str) -> bytes:
+    """A frame that takes the place of the broker's answer to a token: SASL_AUTHENTICATION_FAILED with this message."""
+    compact = version >= _FLEXIBLE_SINCE
+    tags = b"\0" if compact else b""
+    no_token = b"\1" if compact else INT32.pack(0)
+    lifetime = bytes(8) if version >= _LIFETIME_SINCE else b""
+    error = INT16.pack(SASL_AUTHENTICATION_FAILED) + addresses.encode_nullable_string(message, compact=compact)
+    return _in_place_of(answer, tags + error + no_token + lifetime + tags)
+
+
+def _in_place_of(answer: Buffer, rest: bytes) -> bytes:
+    frame = bytes(answer[_CORRELATION_ID]) + rest
+    return INT32.pack(len(frame)) + frame
 
 
 def _require_end(reader: Reader) -> None:

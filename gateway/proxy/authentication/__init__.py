@@ -1,5 +1,6 @@
 """Follows a client's SASL authentication with the broker to learn the user. Only the broker decides."""
 
 from gateway.proxy.authentication.conversation import Authentication, Outcome, Step
+from gateway.proxy.authentication.mechanisms import READERS
 
-__all__ = ["Authentication", "Outcome", "Step"]
+__all__ = ["READERS", "Authentication", "Outcome", "Step"]

@@ -76,6 +76,11 @@ class Authentication:
         return self._state is SaslState.TOKEN_DUE and self._version == sasl.RAW_TOKENS
 
     @property
+    def hides_name(self) -> bool:
+        """True if no token of the mechanism shows the name, so that SaslHandshake already says so."""
+        return isinstance(self._reader, Unreadable)
+
+    @property
     def unfinished(self) -> bool:
         """True if the broker owes an answer. A broker that closes the connection instead has refused the client."""
         return self._state in (SaslState.MECHANISM_ASKED, SaslState.TOKEN_SENT)

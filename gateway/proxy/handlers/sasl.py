@@ -6,7 +6,7 @@ Only the user's name and the token's claims are kept, in `gateway.proxy.authenti
 import logging
 from typing import Final
 
-from gateway.proxy.authentication import Authentication, Outcome, Step
+from gateway.proxy.authentication import READERS, Authentication, Outcome, Step
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import (
     COLLECT,
@@ -26,6 +26,9 @@ from protocol.errors import OutOfTurn
 from protocol.headers import RequestHeader
 
 _BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+_REFUSED_SECONDS: Final = 1.0
+"""Time for a refused client to read its answer. A close at once may reset the connection before."""
 
 _log = logging.getLogger("weir.session")
 
@@ -95,15 +98,29 @@ class SaslObserver:
             connection.on_close = lambda: self._closed(connection)
         return connection.authentication
 
-    def settle(self, connection: Connection, outcome: Outcome, now: float) -> None:
-        """Act on the broker's answer. Raises EndConnection for a client that the broker accepts and that Weir can't name."""
+    def refuses_mechanism(self, connection: Connection) -> bool:
+        """True if Weir refuses the mechanism that the broker agrees to. It is then the authentication's end.
+
+        The broker never sees a token, so a client that retries costs it no login.
+        """
+        authentication = self.authentication(connection)
+        if not self._close_unnamed or not authentication.hides_name:
+            return False
+        authentication.broker_agrees(sasl.UNSUPPORTED_SASL_MECHANISM)
+        self._refuse(connection, authentication.mechanism, "unnamed")
+        return True
+
+    def settle(self, connection: Connection, outcome: Outcome, now: float) -> str:
+        """Act on the broker's answer. Returns Weir's reason for refusing a client that the broker accepts, else ""."""
+        refusal = outcome.reason if outcome.step is Step.UNREADABLE else ""
+        if outcome.step is Step.SUCCEEDED and self._close_unnamed and not outcome.named:
+            refusal = "unnamed"
+        if refusal:
+            self._refuse(connection, outcome.mechanism, refusal)
+            return refusal
         if outcome.step is Step.FAILED:
             self._failed(connection, outcome.mechanism, outcome.reason)
-        elif outcome.step is Step.UNREADABLE:
-            self._end(connection, outcome.mechanism, outcome.reason)
         elif outcome.step is Step.SUCCEEDED:
-            if self._close_unnamed and not outcome.named:
-                self._end(connection, outcome.mechanism, "unnamed")
             if outcome.first:
                 self._counters.authentications[outcome.mechanism] += 1
             connection.client.identify(outcome.user, now, outcome.claims)
@@ -111,15 +128,16 @@ class SaslObserver:
             if not outcome.named:
                 self._warn_unnamed(outcome)
         connection.raw = _RawToken(connection, self) if self.authentication(connection).raw_token_due else None
+        return ""
 
     def _closed(self, connection: Connection) -> None:
         authentication = connection.authentication
         if authentication is not None and authentication.unfinished:
             self._failed(connection, authentication.mechanism, "closed")
 
-    def _end(self, connection: Connection, mechanism: str, reason: str) -> None:
+    def _refuse(self, connection: Connection, mechanism: str, reason: str) -> None:
         self._failed(connection, mechanism, reason)
-        raise EndConnection(f"authentication_{reason}")
+        connection.refuse(_REFUSED_SECONDS)
 
     def _failed(self, connection: Connection, mechanism: str, reason: str) -> None:
         self._counters.authentication_failures[reason] += 1
@@ -157,6 +175,11 @@ _TICKET = (
     ". A Kerberos ticket is for the host that the client connects to, as a rule listeners[].advertised_host. The brokers'"
     " keytab needs the key of kafka/HOST with this host, and all clocks have to agree"
 )
+
+_FOR_CLIENT = {
+    "unreadable": "Authentication failed: the gateway Weir finds no user's name in the token that the broker accepts.",
+    "unnamed": "Authentication failed: the login hides the user's name, and the gateway Weir takes no clients without a name.",
+}
 
 
 def _text(mechanism: str, reason: str) -> str:
@@ -198,8 +221,10 @@ class _Handshake(_Sasl):
         self._observer.authentication(self._connection).client_asks(mechanism, header.api_version)
 
     def response(self, frame: bytes, now: float) -> bytes:
-        error_code = sasl.read_handshake_response(frame).error_code
-        self._observer.settle(self._connection, self._observer.authentication(self._connection).broker_agrees(error_code), now)
+        connection, answer = self._connection, sasl.read_handshake_response(frame)
+        if answer.error_code == sasl.NONE and self._observer.refuses_mechanism(connection):
+            return sasl.refuse_mechanism(frame, [name for name in answer.mechanisms if name in READERS])
+        self._observer.settle(connection, self._observer.authentication(connection).broker_agrees(answer.error_code), now)
         return frame
 
 
@@ -213,8 +238,8 @@ class _Authenticate(_Sasl):
     def response(self, frame: bytes, now: float) -> bytes:
         answer = sasl.read_authenticate_response(self._version, frame)
         outcome = self._observer.authentication(self._connection).broker_answers(answer.error_code, answer.token)
-        self._observer.settle(self._connection, outcome, now)
-        return frame
+        refusal = self._observer.settle(self._connection, outcome, now)
+        return sasl.refuse_token(self._version, frame, _FOR_CLIENT[refusal]) if refusal else frame
 
 
 class _RawToken:
@@ -234,5 +259,7 @@ class _RawToken:
 
     def response(self, frame: bytes, now: float) -> bytes:
         authentication = self._observer.authentication(self._connection)
-        self._observer.settle(self._connection, authentication.broker_answers(sasl.NONE, frame[LENGTH_BYTES:]), now)
+        outcome = authentication.broker_answers(sasl.NONE, frame[LENGTH_BYTES:])
+        if refusal := self._observer.settle(self._connection, outcome, now):
+            raise EndConnection(f"authentication_{refusal}")
         return frame

@@ -53,6 +53,21 @@ def test_refusal_is_read(version, message):
     assert sasl.read_authenticate_response(version, authenticated(version, b"", 58, message)) == (58, b"")
 
 
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("mechanisms", [[], ["PLAIN", "SCRAM-SHA-512"]])
+def test_refused_mechanism_names_others(version, mechanisms):
+    answer = codec.encode_response(HANDSHAKE, version, {"error_code": 0, "mechanisms": ["GSSAPI"]}, 7)
+    refusal = codec.encode_response(HANDSHAKE, version, {"error_code": 33, "mechanisms": mechanisms}, 7)
+    assert sasl.refuse_mechanism(answer, mechanisms) == refusal
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_refused_token_has_a_message(version):
+    refusal = sasl.refuse_token(version, authenticated(version, b"v=proof"), "no")
+    values = {"error_code": 58, "error_message": "no", "auth_bytes": b""} | ({"session_lifetime_ms": 0} if version else {})
+    assert refusal == codec.encode_response(AUTHENTICATE, version, values)
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_truncated_or_too_long_request_is_invalid(version):
     frame = authenticate(version, b"\0alice\0secret")

@@ -52,8 +52,8 @@ def handshake(correlation_id, mechanism, version=1):
     return codec.encode_request(ApiKey.SASL_HANDSHAKE, version, {"mechanism": mechanism}, correlation_id, "etl")
 
 
-def handshaken(correlation_id, version=1, error_code=0):
-    values = {"error_code": error_code, "mechanisms": ["PLAIN", "SCRAM-SHA-256"]}
+def handshaken(correlation_id, version=1, error_code=0, mechanisms=("PLAIN", "SCRAM-SHA-256")):
+    values = {"error_code": error_code, "mechanisms": list(mechanisms)}
     return codec.encode_response(ApiKey.SASL_HANDSHAKE, version, values, correlation_id)
 
 
@@ -350,39 +350,101 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("mechanism", UNREADABLE)
 @pytest.mark.parametrize("required", [True, False])
-@pytest.mark.parametrize("way", ["requests", "raw"])
-def test_accepted_client_without_a_name_is_closed(mechanism, required, way, caplog):
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_accepted_client_without_a_name_is_refused(mechanism, required, version, caplog):
     t = transcript(by_user(alice=1_000), required=required)
-    version = int(way == "requests")
-    passes(t, handshake(1, mechanism, version=version), handshaken(1, version=version))
+    passes(t, handshake(1, mechanism), handshaken(1))
     *rounds, (token, answer) = UNREADABLE[mechanism]
     for number, (early, early_answer) in enumerate(rounds):
-        if version:
-            passes(t, authenticate(2 + number, early), authenticated(2 + number, early_answer))
-        else:
-            passes(t, raw(early), raw(early_answer))
-    t.client_sends(authenticate(9, token) if version else raw(token))
-    with pytest.raises(EndConnection), caplog.at_level(logging.WARNING):
-        t.broker_answers(authenticated(9, answer) if version else raw(answer))
+        passes(t, authenticate(2 + number, early, version), authenticated(2 + number, early_answer, version))
+    t.client_sends(authenticate(9, token, version))
+    t.broker_answers(authenticated(9, answer, version))
+    refused_by_weir(t, 9, version, "finds no user's name")
+    assert t.counters.authentication_failures == {"unreadable": 1}
+    assert t.counters.authentications == {}
+    assert "principal_claim" in caplog.text
+
+
+def refused_by_weir(t, correlation_id, version, text):
+    """The client gets an authentication error, which it does not try again, and the broker gets no further request."""
+    received, t.client_inbox = bytes(t.client_inbox), bytearray()
+    answer = codec.decode_response(ApiKey.SASL_AUTHENTICATE, version, received)
+    assert struct.unpack_from(">i", received, 4) == (correlation_id,)
+    assert (answer["error_code"], answer["auth_bytes"]) == (58, b"")
+    assert text in answer["error_message"]
+    t.broker_inbox = bytearray()
+    assert t.closes_after == 1.0
+    t.client_sends_into_the_loop(m.produce(20))
+    t.broker_got()
+
+
+@pytest.mark.parametrize("mechanism", UNREADABLE)
+@pytest.mark.parametrize("required", [True, False])
+def test_accepted_raw_client_without_a_name_is_closed(mechanism, required, caplog):
+    t = transcript(by_user(alice=1_000), required=required)
+    passes(t, handshake(1, mechanism, version=0), handshaken(1, version=0))
+    *rounds, (token, answer) = UNREADABLE[mechanism]
+    for early, early_answer in rounds:
+        passes(t, raw(early), raw(early_answer))
+    t.client_sends(raw(token))
+    with pytest.raises(EndConnection):
+        t.broker_answers(raw(answer))
     t.client_got()
     assert t.counters.authentication_failures == {"unreadable": 1}
     assert t.counters.authentications == {}
     assert "principal_claim" in caplog.text
 
 
-@pytest.mark.parametrize("mechanism", HIDDEN)
-def test_hidden_names_can_be_closed_by_config(mechanism):
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_hidden_names_can_be_refused_by_config(mechanism, version):
     t = transcript(required=True, close_unnamed=True)
     passes(t, handshake(1, mechanism), handshaken(1))
     *rounds, (token, answer) = HIDDEN[mechanism]
     for number, (early, early_answer) in enumerate(rounds):
-        passes(t, authenticate(2 + number, early), authenticated(2 + number, early_answer))
-    t.client_sends(authenticate(9, token))
-    with pytest.raises(EndConnection):
-        t.broker_answers(authenticated(9, answer))
-    t.client_got()
+        passes(t, authenticate(2 + number, early, version), authenticated(2 + number, early_answer, version))
+    t.client_sends(authenticate(9, token, version))
+    t.broker_answers(authenticated(9, answer, version))
+    refused_by_weir(t, 9, version, "hides the user's name")
     assert t.counters.authentication_failures == {"unnamed": 1}
     assert t.counters.authentications == {}
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "secret"])
+@pytest.mark.parametrize("named_before", [False, True])
+def test_mechanism_that_hides_names_can_be_refused(mechanism, named_before, caplog):
+    """The broker sees no token, and the client gets the mechanisms that work."""
+    t = transcript(required=True, close_unnamed=True)
+    if named_before:
+        log_in(t)
+    t.client_sends(handshake(1, mechanism))
+    t.broker_got(handshake(1, mechanism))
+    t.broker_answers(handshaken(1, mechanisms=["GSSAPI", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"]))
+    t.client_got(handshaken(1, error_code=33))
+    assert t.closes_after == 1.0
+    t.client_sends_into_the_loop(authenticate(2, b"\x60\x82"))
+    t.broker_got()
+    t.core.close(t.now)
+    assert t.counters.authentication_failures == {"unnamed": 1}
+    assert "unnamed is close" in caplog.text
+
+
+def test_broker_without_the_mechanism_refuses_it_itself():
+    t = transcript(required=True, close_unnamed=True)
+    passes(t, handshake(1, "GSSAPI"), handshaken(1, error_code=33))
+    assert t.counters.authentication_failures == {"unsupported_mechanism": 1}
+    assert t.closes_after is None
+
+
+def test_hidden_raw_token_can_be_closed_by_config():
+    t = transcript(required=True, close_unnamed=True)
+    passes(t, handshake(1, "OAUTHBEARER", version=0), handshaken(1, version=0))
+    ((token, answer),) = HIDDEN["OAUTHBEARER"]
+    t.client_sends(raw(token))
+    with pytest.raises(EndConnection):
+        t.broker_answers(raw(answer))
+    t.client_got()
+    assert t.counters.authentication_failures == {"unnamed": 1}
 
 
 def test_requests_wait_until_broker_requirement_is_known():
@@ -543,6 +605,7 @@ def test_answers_before_the_end_reach_the_client():
     log_in(t)
     passes(t, handshake(1, "OAUTHBEARER"), handshaken(1))
     t.client_sends(m.produce(21), authenticate(30, b"n,,\1auth=Bearer opaque\1\1"))
-    with pytest.raises(EndConnection):
-        t.broker_answers(m.produced(21), authenticated(30, b""))
-    t.client_got(m.produced(21))
+    t.broker_answers(m.produced(21), authenticated(30, b""))
+    assert t.client_inbox.startswith(m.produced(21))
+    t.client_inbox = t.client_inbox[len(m.produced(21)) :]
+    refused_by_weir(t, 30, 2, "hides the user's name")
