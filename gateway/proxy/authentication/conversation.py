@@ -91,13 +91,13 @@ class Authentication:
         Raises `ProtocolError` for raw tokens of a mechanism that Weir can't read, because the end of the tokens would be
         unknown.
         """
-        self._fire(SaslEvent.ASK)
         reader = READERS.get(mechanism)
-        if reader is None and version == sasl.RAW_TOKENS:
+        if reader is None and version == sasl.RAW_TOKENS:  # the broker is not asked, so it owes no answer
             raise ProtocolError(
                 "sasl_raw_unreadable",
                 "raw tokens of a mechanism that Weir can't read: use a client that sends SaslAuthenticate (Kafka 1.0)",
             )
+        self._fire(SaslEvent.ASK)
         self._reader = Unreadable() if reader is None else reader(self._claim)
         self._version = version
         self._accepted = False

@@ -137,6 +137,7 @@ def test_raw_tokens_of_unreadable_mechanism_are_refused(mechanism):
     with pytest.raises(ProtocolError, match="raw tokens") as caught:
         conversation.client_asks(mechanism, 0)
     assert caught.value.reason == "sasl_raw_unreadable"
+    assert not conversation.unfinished, "the broker was never asked"
 
 
 def test_message_out_of_turn_is_refused():

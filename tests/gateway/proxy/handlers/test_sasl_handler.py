@@ -516,6 +516,8 @@ def test_only_sasl_requests_pass_before_authentication(frame, reason, by):
     assert caught.value.reason == reason
     t.broker_got()
     assert users(t) == {}
+    t.core.close(t.now)
+    assert t.counters.authentication_failures == {}
 
 
 def test_long_frame_is_refused_by_its_head():
