@@ -73,7 +73,12 @@ class Authentication:
     @property
     def raw_token_due(self) -> bool:
         """True if the client's next bytes are a token without a request header."""
-        return self._state is SaslState.TOKEN_DUE and self._version == sasl.RAW_TOKENS
+        return self.token_due and self._version == sasl.RAW_TOKENS
+
+    @property
+    def token_due(self) -> bool:
+        """True if the client owes a token. A client that leaves instead may have no ticket, or does not trust the broker."""
+        return self._state is SaslState.TOKEN_DUE
 
     @property
     def hides_name(self) -> bool:

@@ -132,8 +132,12 @@ class SaslObserver:
 
     def _closed(self, connection: Connection) -> None:
         authentication = connection.authentication
-        if authentication is not None and authentication.unfinished:
+        if authentication is None:
+            return
+        if authentication.unfinished:
             self._failed(connection, authentication.mechanism, "closed")
+        elif authentication.token_due:
+            self._failed(connection, authentication.mechanism, "abandoned")
 
     def _refuse(self, connection: Connection, mechanism: str, reason: str) -> None:
         self._failed(connection, mechanism, reason)
@@ -164,6 +168,7 @@ _FAILED = {
     "unsupported_mechanism": "the broker does not have this mechanism enabled",
     "illegal_state": "the broker wants no authentication here, or not now",
     "closed": "the connection was closed before the broker's answer",
+    "abandoned": "the connection was closed before the client's next token. The client's own log has the cause",
     "broker_error": "the broker answers with an error",
     "unreadable": "the broker accepts a token in which Weir does not find the user's name. Check the client's library, and that"
     " listeners[].sasl.principal_claim is the brokers' claim",
@@ -171,10 +176,11 @@ _FAILED = {
     " with unnamed: anonymous",
 }
 
-_TICKET = (
-    ". A Kerberos ticket is for the host that the client connects to, as a rule listeners[].advertised_host. The brokers'"
-    " keytab needs the key of kafka/HOST with this host, and all clocks have to agree"
-)
+_OF_GSSAPI = {
+    "refused": ". A Kerberos ticket is for the host that the client connects to, as a rule listeners[].advertised_host. The"
+    " brokers' keytab needs the key of kafka/HOST with this host, and all clocks have to agree",
+    "abandoned": ": as a rule its KDC has no kafka/HOST, with the host that the client connects to, or its ticket has expired",
+}
 
 _FOR_CLIENT = {
     "unreadable": "Authentication failed: the gateway Weir finds no user's name in the token that the broker accepts.",
@@ -184,7 +190,7 @@ _FOR_CLIENT = {
 
 def _text(mechanism: str, reason: str) -> str:
     text = _FAILED.get(reason, _FAILED["broker_error"])
-    return text + _TICKET if mechanism == "GSSAPI" and reason == "refused" else text
+    return text + _OF_GSSAPI.get(reason, "") if mechanism == "GSSAPI" else text
 
 
 class _Sasl:

@@ -188,10 +188,30 @@ def test_close_instead_of_answer_counts_as_refusal(mechanism):
     assert users(t) == {}
 
 
-def test_leaving_between_rounds_is_no_refusal():
+@pytest.mark.parametrize(("mechanism", "version", "of_kdc"), [("GSSAPI", 1, True), ("PLAIN", 1, False), ("PLAIN", 0, False)])
+def test_leaving_before_the_first_token_counts(mechanism, version, of_kdc, caplog):
+    """A Kerberos client for which the KDC has no ticket tries about once a second."""
     t = transcript()
-    log_in(t)
-    passes(t, handshake(2, "PLAIN"), handshaken(2))
+    passes(t, handshake(2, mechanism, version), handshaken(2, version))
+    t.core.close(t.now)
+    assert t.counters.authentication_failures == {"abandoned": 1}
+    assert f"authentication by {mechanism} failed: the connection was closed before the client's next token" in caplog.text
+    assert ("KDC" in caplog.text) is of_kdc
+
+
+def test_leaving_between_rounds_counts():
+    t = transcript()
+    passes(t, handshake(1, "SCRAM-SHA-256"), handshaken(1))
+    (first, salt), _ = ROUNDS["SCRAM-SHA-256"]
+    passes(t, authenticate(2, first), authenticated(2, salt))
+    t.core.close(t.now)
+    assert t.counters.authentication_failures == {"abandoned": 1}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI"])
+def test_leaving_after_the_login_is_no_failure(mechanism):
+    t = transcript()
+    log_in(t, mechanism, rounds=HIDDEN.get(mechanism))
     t.core.close(t.now)
     assert t.counters.authentication_failures == {}
 
