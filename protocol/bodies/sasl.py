@@ -35,9 +35,10 @@ class Handshaken(NamedTuple):
 
 
 class Authenticated(NamedTuple):
-    """A broker's response to a token: Kafka's error code, and the broker's own token."""
+    """A broker's response to a token: Kafka's error code, the reason in the broker's words, and the broker's own token."""
 
     error_code: int
+    message: str
     token: bytes
 
 
@@ -75,9 +76,7 @@ def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
 def read_authenticate_response(version: int, frame: Buffer) -> Authenticated:
     """Decode a whole response frame. Raises `InvalidFrame`."""
     reader = Reader.of_whole_response(frame, header_version=response_header_version(ApiKey.SASL_AUTHENTICATE, version))
-    error_code = reader.int16()
-    reader.skip_string()
-    return Authenticated(error_code, reader.bytes_field())
+    return Authenticated(reader.int16(), reader.string() or "", reader.bytes_field())
 
 
 def refuse_token(version: int, answer: Buffer, message: str) -> bytes:

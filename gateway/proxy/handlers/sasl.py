@@ -19,6 +19,7 @@ from gateway.proxy.handler import (
     Verdict,
     check_size,
 )
+from gateway.terminal_text import printable
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
@@ -29,6 +30,9 @@ _BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.S
 
 _REFUSED_SECONDS: Final = 1.0
 """Time for a refused client to read its answer. A close at once may reset the connection before."""
+
+_MAX_MESSAGE: Final = 200
+"""Characters of a broker's message that are logged."""
 
 _log = logging.getLogger("weir.session")
 
@@ -110,8 +114,9 @@ class SaslObserver:
         self._refuse(connection, authentication.mechanism, "unnamed")
         return True
 
-    def settle(self, connection: Connection, outcome: Outcome, now: float) -> str:
-        """Act on the broker's answer. Returns Weir's reason for refusing a client that the broker accepts, else ""."""
+    def settle(self, connection: Connection, outcome: Outcome, now: float, message: str = "") -> str:
+        """Act on the broker's answer, which may have a `message`. Returns Weir's reason for refusing a client that the broker
+        accepts, else ""."""
         refusal = outcome.reason if outcome.step is Step.UNREADABLE else ""
         if outcome.step is Step.SUCCEEDED and self._close_unnamed and not outcome.named:
             refusal = "unnamed"
@@ -119,7 +124,7 @@ class SaslObserver:
             self._refuse(connection, outcome.mechanism, refusal)
             return refusal
         if outcome.step is Step.FAILED:
-            self._failed(connection, outcome.mechanism, outcome.reason)
+            self._failed(connection, outcome.mechanism, outcome.reason, message)
         elif outcome.step is Step.SUCCEEDED:
             if outcome.first:
                 self._counters.authentications[outcome.mechanism] += 1
@@ -143,10 +148,10 @@ class SaslObserver:
         self._failed(connection, mechanism, reason)
         connection.refuse(_REFUSED_SECONDS)
 
-    def _failed(self, connection: Connection, mechanism: str, reason: str) -> None:
+    def _failed(self, connection: Connection, mechanism: str, reason: str, message: str = "") -> None:
         self._counters.authentication_failures[reason] += 1
         _log.warning(
-            "authentication by %s failed: %s", mechanism, _text(mechanism, reason),
+            "authentication by %s failed: %s", mechanism, _text(mechanism, reason, message),
             extra={"peer": connection.peer, "reason": f"authentication_{reason}", "mechanism": mechanism},
         )  # fmt: skip
 
@@ -188,8 +193,10 @@ _FOR_CLIENT = {
 }
 
 
-def _text(mechanism: str, reason: str) -> str:
+def _text(mechanism: str, reason: str, message: str) -> str:
     text = _FAILED.get(reason, _FAILED["broker_error"])
+    if message:
+        text += f" ({printable(message[:_MAX_MESSAGE])})"
     return text + _OF_GSSAPI.get(reason, "") if mechanism == "GSSAPI" else text
 
 
@@ -244,7 +251,7 @@ class _Authenticate(_Sasl):
     def response(self, frame: bytes, now: float) -> bytes:
         answer = sasl.read_authenticate_response(self._version, frame)
         outcome = self._observer.authentication(self._connection).broker_answers(answer.error_code, answer.token)
-        refusal = self._observer.settle(self._connection, outcome, now)
+        refusal = self._observer.settle(self._connection, outcome, now, answer.message)
         return sasl.refuse_token(self._version, frame, _FOR_CLIENT[refusal]) if refusal else frame
 
 

@@ -44,13 +44,13 @@ def test_handshake_is_read(version):
 def test_tokens_are_read(version, token):
     frame = authenticate(version, token)
     assert sasl.read_authenticate_request(version, frame, body_of(frame)) == token
-    assert sasl.read_authenticate_response(version, authenticated(version, token)) == (0, token)
+    assert sasl.read_authenticate_response(version, authenticated(version, token)) == (0, "", token)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("message", [None, "", "Authentication failed: Invalid username or password"])
 def test_refusal_is_read(version, message):
-    assert sasl.read_authenticate_response(version, authenticated(version, b"", 58, message)) == (58, b"")
+    assert sasl.read_authenticate_response(version, authenticated(version, b"", 58, message)) == (58, message or "", b"")
 
 
 @pytest.mark.parametrize("version", [0, 1])

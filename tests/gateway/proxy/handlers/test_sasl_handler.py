@@ -61,8 +61,8 @@ def authenticate(correlation_id, token, version=2):
     return codec.encode_request(ApiKey.SASL_AUTHENTICATE, version, {"auth_bytes": token}, correlation_id, "etl")
 
 
-def authenticated(correlation_id, token, version=2, error_code=0):
-    values = {"error_code": error_code, "error_message": "no" if error_code else None, "auth_bytes": token}
+def authenticated(correlation_id, token, version=2, error_code=0, message="no"):
+    values = {"error_code": error_code, "error_message": message if error_code else None, "auth_bytes": token}
     if version >= 1:
         values["session_lifetime_ms"] = 5_000
     return codec.encode_response(ApiKey.SASL_AUTHENTICATE, version, values, correlation_id)
@@ -342,12 +342,30 @@ def test_warning_names_rows_that_apply_to_unreadable_users(caplog):
     assert '"user: ANONYMOUS, client-id: NAME"' in caplog.text
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("message", "logged"),
+    [
+        ("Cannot change principals", "refuses the credentials (Cannot change principals)"),
+        ("a\x1b[2J\nERROR", r"refuses the credentials (a\x1b[2J\nERROR)"),
+        ("a" * 30_000, f"refuses the credentials ({'a' * 200})"),
+    ],
+    ids=["short", "control characters", "long"],
+)
+def test_message_of_broker_is_logged_in_bounds(message, logged, version, caplog):
+    t = transcript()
+    passes(t, handshake(1, "PLAIN"), handshaken(1))
+    token = b"\0alice\0wrong"
+    passes(t, authenticate(2, token, version), authenticated(2, b"", version, error_code=58, message=message))
+    assert [record.getMessage() for record in caplog.records] == [f"authentication by PLAIN failed: the broker {logged}"]
+
+
 @pytest.mark.parametrize(("mechanism", "principal"), [("GSSAPI", True), ("PLAIN", False)])
 def test_refused_ticket_names_principal_and_clocks(mechanism, principal, caplog):
     t = transcript()
     passes(t, handshake(1, mechanism), handshaken(1))
     passes(t, authenticate(2, b"\x60\x82"), authenticated(2, b"", error_code=58))
-    assert "the broker refuses the credentials" in caplog.text
+    assert "the broker refuses the credentials (no)" in caplog.text
     assert ("kafka/HOST" in caplog.text, "keytab" in caplog.text, "clocks" in caplog.text) == (principal,) * 3
 
 
