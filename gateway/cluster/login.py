@@ -7,7 +7,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from gateway.cluster.client import CredentialsError
-from gateway.config.sasl import UpstreamSaslConfig
+from gateway.config.sasl import UpstreamSaslConfig, no_own_mechanism
 from gateway.files.secret_file import UnusableSecretError
 
 
@@ -52,6 +52,8 @@ class Login:
         sasl = self._sasl
         if sasl is None or not mechanisms:
             return "the brokers require no SASL — remove upstream.sasl, or name another of their listeners in bootstrap_servers"
+        if problem := no_own_mechanism(mechanisms):
+            return problem
         if sasl.mechanism not in mechanisms:
             return f"the brokers offer {', '.join(mechanisms)} — set upstream.sasl.mechanism to one of these"
         if sasl.token_file is not None:

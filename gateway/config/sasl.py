@@ -1,9 +1,10 @@
 """`sasl` of a listener and of `upstream`: the authentication of clients, and of Weir's own connections."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.config.section import Section, Text, described, invalid
 from gateway.files.secret_file import read_secret
@@ -13,6 +14,26 @@ _MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 SENT_AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself over the network."""
+
+
+OwnMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+OWN_MECHANISMS: Final = get_args(OwnMechanism)
+"""The mechanisms of Weir's own connections."""
+
+_OWN_USER: Final = "enable SCRAM-SHA-512 beside it on the brokers' listener, and create a user for Weir there"
+
+
+def no_own_mechanism(offered: Sequence[str]) -> str:
+    """The problem and its remedy if the brokers offer only mechanisms that Weir itself can't use; else ""."""
+    if not offered or any(each in OWN_MECHANISMS for each in offered):
+        return ""
+    return f"the brokers offer {', '.join(offered)} alone, which Weir itself can't use — {_OWN_USER}"
+
+
+def _no_kerberos(mechanism: object) -> object:
+    if mechanism == "GSSAPI":
+        raise invalid("is for clients only, as Weir itself has no login by Kerberos", _OWN_USER)
+    return mechanism
 
 
 class ListenerSaslConfig(Section):
@@ -43,7 +64,7 @@ class ListenerSaslConfig(Section):
 class UpstreamSaslConfig(Section):
     """`upstream.sasl`: the login of Weir's own connections. The file with the secret is read for each connection."""
 
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = described("SASL mechanism.")
+    mechanism: Annotated[OwnMechanism, BeforeValidator(_no_kerberos)] = described("SASL mechanism.")
     username: Text | None = described("Weir's own user; not for OAUTHBEARER.", None)
     password_file: Text | None = described("File with the password on one line; not for OAUTHBEARER.", None)
     token_file: Text | None = described("File with the bearer token on one line; only for OAUTHBEARER.", None)

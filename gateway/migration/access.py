@@ -16,6 +16,7 @@ from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
 from gateway.config.endpoints import Server, ServerAddress
 from gateway.config.model import WeirConfig
+from gateway.config.sasl import no_own_mechanism
 from gateway.migration import MigrationError, UsageError
 from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.proxy.tls.contexts import client_context
@@ -122,6 +123,8 @@ def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: P
     def advice(mechanisms: Sequence[str]) -> str:
         if not upstream.login.has_credentials:
             return _advice(ClientProperties(f"upstream.sasl of {path}"), mechanisms)
+        if problem := no_own_mechanism(mechanisms):
+            return problem
         return f"{upstream.login.advice(tuple(mechanisms))}; or name other credentials with --command-config"
 
     secured = config.upstream.tls is not None or config.upstream.sasl is not None
@@ -140,6 +143,8 @@ def reason_of(error: OSError) -> str:
 def _advice(properties: ClientProperties, mechanisms: Sequence[str]) -> str:
     sasl, source = properties.sasl, properties.source
     offered = ", ".join(mechanisms)
+    if problem := no_own_mechanism(mechanisms):
+        return problem
     if sasl is None:
         return (
             f"the brokers require SASL ({offered}), and {source} is not set — give --command-config a file with"

@@ -71,6 +71,7 @@ def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None,
     [
         (SCRAM, (), "require no SASL"),
         (SCRAM, ("PLAIN", "GSSAPI"), "the brokers offer PLAIN, GSSAPI"),
+        (SCRAM, ("GSSAPI",), "the brokers offer GSSAPI alone, which Weir itself can't use — enable SCRAM-SHA-512"),
         (SCRAM, ("PLAIN", "SCRAM-SHA-512"), "refuse weir by SCRAM-SHA-512 — check upstream.sasl.username"),
         (BEARER, ("OAUTHBEARER",), "renew token (upstream.sasl.token_file)"),
     ],
