@@ -77,10 +77,15 @@ def parse_properties(text: str, source: str) -> ClientProperties:
         properties = list(properties_of(text))
     except ValueError as error:
         raise MigrationError(f"{source}: {error} — correct it") from None
+    values = {each.key: each.value for each in properties}
+    if _is_for_kerberos(values):
+        raise MigrationError(
+            f"{source}: logs in by Kerberos (GSSAPI), which Weir itself can't use — name a file with a user of"
+            f" {', '.join(_MODULES)}. The how-to page on Kerberos shows how to create one"
+        )
     for each in properties:
         if each.key not in KEYS:
             raise _unknown(each, source)
-    values = {each.key: each.value for each in properties}
     protocol = _one_of(values, "security.protocol", "PLAINTEXT", _PROTOCOLS, source)
     return ClientProperties(
         source,
@@ -89,6 +94,13 @@ def parse_properties(text: str, source: str) -> ClientProperties:
         values.get("client.id") or "weir",
         _timeout(values, source),
     )
+
+
+def _is_for_kerberos(values: Mapping[str, str]) -> bool:
+    """True for a usual file with Kerberos. It has keys that Weir does not know, and to remove them would not help."""
+    if "sasl.mechanism" in values:
+        return values["sasl.mechanism"].strip().upper() == "GSSAPI"
+    return any(key.startswith("sasl.kerberos.") for key in values)  # GSSAPI is Kafka's default
 
 
 def _unknown(unknown: Property, source: str) -> MigrationError:

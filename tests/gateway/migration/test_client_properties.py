@@ -67,7 +67,12 @@ SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
     [
         ({"ssl.trust.location": "x"}, "ssl.trust.location is not a key that Weir understands — write ssl.truststore.location"),
         ({"bootstrap_servers": "x:9092"}, "bootstrap.servers is not a key that Weir understands — remove it; the keys are "),
-        ({"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name is not a key"),
+        (SASL | {"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name is not a key"),
+        ({"sasl_kerberos_service_name": "kafka"}, "logs in by Kerberos (GSSAPI), which Weir itself can't use — name a file"),
+        (
+            {"sasl_kerberos_service_name": "kafka", "sasl_mechanism": "GSSAPI", "bootstrap_servers": "b:1"},
+            "logs in by Kerberos (GSSAPI), which Weir itself can't use — name a file with a user of PLAIN, SCRAM-SHA-256",
+        ),
         ({"security_protocol": "TLS"}, "security.protocol is 'TLS', which Weir can't use — write one of PLAINTEXT, SSL, SASL_"),
         (
             {"security_protocol": "SASL_SSL"},
@@ -75,7 +80,11 @@ SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
         ),
         (
             SASL | {"sasl_mechanism": "GSSAPI"},
-            "sasl.mechanism is 'GSSAPI', which Weir can't use — write one of PLAIN, SCRAM-SHA",
+            "logs in by Kerberos (GSSAPI), which Weir itself can't use — name a file",
+        ),
+        (
+            SASL | {"sasl_mechanism": "EXTERNAL"},
+            "sasl.mechanism is 'EXTERNAL', which Weir can't use — write one of PLAIN, SCRAM-SHA",
         ),
         (SASL, "has no sasl.jaas.config, so there is no user for SCRAM-SHA-512 — write sasl.jaas.config="),
         (
