@@ -26,6 +26,9 @@ _NO_RECENT_USE: Final = (
     "This gateway has seen no recent use by this client. It sends nothing through this gateway, or its name is another one:"
     " `weir quotas` lists the names."
 )
+_HIDDEN_NAMES: Final = (
+    "Only clients whose mechanism hides the name, such as GSSAPI (Kerberos), have this user. Give that of others with --user."
+)
 _OF_BROKERS: Final = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
 
 _BUCKET: Final = ("user", "client_id", "ip", "group")
@@ -116,10 +119,12 @@ def _with_rows(quotas: Iterable[Row], rows: Iterable[Row]) -> list[dict[str, Any
 
 
 def _notes(client: ClientNames, config: WeirConfig, groups: Sequence[Group]) -> list[str]:
-    if client.user == ANONYMOUS and all(listener.sasl.required for listener in config.listeners):
-        return ["Every listener requires a login, so no client has this user. Give the client's user with --user."]
-    rules = [rule for group in groups for rule in group.rules]
     notes = []
+    if client.user == ANONYMOUS and all(listener.sasl.required for listener in config.listeners):
+        if all(listener.sasl.names_everyone for listener in config.listeners):
+            return ["Every listener requires a login with a name, so no client has this user. Give the user with --user."]
+        notes.append(_HIDDEN_NAMES)
+    rules = [rule for group in groups for rule in group.rules]
     if not client.claims and (names := sorted({name for rule in rules for name, _ in rule.claims})):
         notes.append(f"Groups have rules for claims of the token ({', '.join(names)}). Give them with --claim NAME=VALUE.")
     if not client.ip and any(rule.network is not None for rule in rules):

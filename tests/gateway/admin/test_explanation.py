@@ -189,15 +189,20 @@ def test_number_of_explicit_thresholds_is_in_words(
 
 
 @pytest.mark.parametrize(("options", "noted"), [((), True), (("--user", "alice"), False)], ids=["anonymous", "alice"])
+@pytest.mark.parametrize(
+    ("unnamed", "note"),
+    [
+        ("close", "Every listener requires a login with a name, so no client has this user. Give the user with --user."),
+        ("anonymous", "Only clients whose mechanism hides the name, such as GSSAPI (Kerberos), have this user."),
+    ],
+)
 def test_note_asks_for_a_user_if_each_listener_requires_a_login(
-    options: tuple[str, ...], noted: bool, path: Path, capsys: pytest.CaptureFixture[str]
+    unnamed: str, note: str, options: tuple[str, ...], noted: bool, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert explained(path, capsys)["notes"] == []
-    path.write_text(CONFIG.replace("    max_connections: 500\n", "    sasl: {required: true}\n"))
+    path.write_text(CONFIG.replace("    max_connections: 500\n", f"    sasl: {{required: true, unnamed: {unnamed}}}\n"))
     notes = explained(path, capsys, *options)["notes"]
-    assert notes == (
-        ["Every listener requires a login, so no client has this user. Give the client's user with --user."] * noted
-    )
+    assert [each[: len(note)] for each in notes] == [note] * noted
 
 
 def test_text_shows_overruled_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
