@@ -145,6 +145,10 @@ REASONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "wrong_purpose": ("the certificate is not for this use", "issue it with the extended key usage of clients"),
     },
     "weir_authentication_failures_total": {
+        "abandoned": (
+            "the client closed the connection before its next token",
+            "see the client's log; with GSSAPI the KDC may have no principal for the host, or the ticket has expired",
+        ),
         "broker_error": ("the broker answers with another error", "see the broker's log"),
         "closed": (
             "the connection ended before the broker's answer",
