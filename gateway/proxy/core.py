@@ -78,8 +78,9 @@ class SessionCore:
 
         Raises EndConnection for `Connection.end`.
         """
-        why, self.connection.ending = self.connection.ending, ""
-        if why:
+        connection = self.connection
+        if connection.ending:
+            why, connection.ending = connection.ending, ""
             raise EndConnection(why)
         responses = self.responses
         if responses.held.counted:
