@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:  # also behind --help, which raises SystemExit
             print(end="", flush=True)  # here, so that an error is noticed before Python ends
     except KeyboardInterrupt as interrupt:
-        print(str(interrupt) or "interrupted", file=sys.stderr)
+        sys.stderr.write(f"{str(interrupt) or 'interrupted'}\n")  # whole: the log's thread may write a line just now
         return INTERRUPTED
     except StdoutError as error:
         discard_stdout()
