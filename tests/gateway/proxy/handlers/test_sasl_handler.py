@@ -82,7 +82,7 @@ def passes(t, request, answer, by=None):
 
 def log_in(t, mechanism="PLAIN", *, version=2, by=None, rounds=None):
     passes(t, handshake(1, mechanism), handshaken(1), by)
-    for number, (token, answer) in enumerate(rounds or ROUNDS[mechanism]):
+    for number, (token, answer) in enumerate(ROUNDS[mechanism] if rounds is None else rounds):
         passes(t, authenticate(10 + number, token, version), authenticated(10 + number, answer, version), by)
 
 
@@ -391,16 +391,19 @@ UNREADABLE = {
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_accepted_client_without_a_name_is_refused(mechanism, required, version, caplog):
     t = transcript(by_user(alice=1_000), required=required)
-    passes(t, handshake(1, mechanism), handshaken(1))
-    *rounds, (token, answer) = UNREADABLE[mechanism]
-    for number, (early, early_answer) in enumerate(rounds):
-        passes(t, authenticate(2 + number, early, version), authenticated(2 + number, early_answer, version))
-    t.client_sends(authenticate(9, token, version))
-    t.broker_answers(authenticated(9, answer, version))
+    send_last_token(t, mechanism, UNREADABLE[mechanism], version)
     refused_by_weir(t, 9, version, "finds no user's name")
     assert t.counters.authentication_failures == {"unreadable": 1}
     assert t.counters.authentications == {}
     assert "principal_claim" in caplog.text
+
+
+def send_last_token(t, mechanism, rounds, version):
+    """Log in up to the broker's last answer. The last request has the correlation id 9."""
+    *early, (token, answer) = rounds
+    log_in(t, mechanism, version=version, rounds=early)
+    t.client_sends(authenticate(9, token, version))
+    t.broker_answers(authenticated(9, answer, version))
 
 
 def refused_by_weir(t, correlation_id, version, text):
@@ -437,12 +440,7 @@ def test_accepted_raw_client_without_a_name_is_closed(mechanism, required, caplo
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_hidden_names_can_be_refused_by_config(mechanism, version):
     t = transcript(required=True, close_unnamed=True)
-    passes(t, handshake(1, mechanism), handshaken(1))
-    *rounds, (token, answer) = HIDDEN[mechanism]
-    for number, (early, early_answer) in enumerate(rounds):
-        passes(t, authenticate(2 + number, early, version), authenticated(2 + number, early_answer, version))
-    t.client_sends(authenticate(9, token, version))
-    t.broker_answers(authenticated(9, answer, version))
+    send_last_token(t, mechanism, HIDDEN[mechanism], version)
     refused_by_weir(t, 9, version, "hides the user's name")
     assert t.counters.authentication_failures == {"unnamed": 1}
     assert t.counters.authentications == {}
