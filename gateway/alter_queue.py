@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from gateway.alterations import NO_QUOTA_ADMIN, Alteration, Change
-from gateway.quotas.entity import DynamicQuotas
+from gateway.quotas.entity import ANONYMOUS, DynamicQuotas
 from protocol.bodies.client_quotas import AlterRequest, EntityPart
 
 BROKER_ACLS: Final = "broker_acls"
@@ -88,7 +88,7 @@ class AlterQueue:
 def denied(user: str) -> str:
     """The message for a client that is no quota admin."""
     text = f"Cluster authorization failed: User:{user} {NO_QUOTA_ADMIN}"
-    if user != "ANONYMOUS":
+    if user != ANONYMOUS:
         return text
     # The obvious remedy would give the quotas to every Kerberos user.
     return f"{text} It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: {BROKER_ACLS}."

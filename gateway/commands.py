@@ -25,6 +25,7 @@ from gateway.config.paths import path_warnings
 from gateway.config.problems import ConfigError, nearest
 from gateway.config.summary import summary
 from gateway.config.timed_rows import past_warnings, timed_lines
+from gateway.ctrl_c import INTERRUPTED
 from gateway.log import configure_logging
 from gateway.migration import command_line as migration
 from gateway.quotas.kinds import CLIENT_KINDS
@@ -34,8 +35,8 @@ from gateway.terminal_text import printable_lines
 from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
-"""Exit codes. argparse itself exits with 2, and `serve` has one more."""
+OK, FAILED = 0, 1
+"""Exit codes. argparse itself exits with 2, Ctrl-C with `INTERRUPTED`, and `serve` has one more."""
 
 _ABOUT = """\
 Weir is a gateway in front of Apache Kafka. Clients connect to Weir as if it were the broker. Weir measures

@@ -2,8 +2,12 @@
 
 import os
 import signal
+from typing import Final
 
-_STDERR, _INTERRUPTED = 2, 130
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C."""
+
+_STDERR: Final = 2
 
 
 def end_at_once() -> None:
@@ -22,4 +26,4 @@ def _end(*_: object) -> None:
     try:
         os.write(_STDERR, b"interrupted\n")
     finally:
-        os._exit(_INTERRUPTED)
+        os._exit(INTERRUPTED)

@@ -68,9 +68,10 @@ def _is_of_this_host(request: web.Request, bound: str) -> bool:
     With a wildcard, loopback addresses are enough. There the rule would be unsafe: rootless containers that publish the port
     may give every sender the container's own address.
     """
-    # A Unix socket's peer has an empty address. A peer that has reset its connection has none, and may be anywhere.
-    if not request.remote or is_loopback(request.remote):
-        return request.remote is not None
+    if request.remote is None:  # the peer has reset its connection, and may be anywhere
+        return False
+    if not request.remote or is_loopback(request.remote):  # a Unix socket's peer has an empty address
+        return True
     name = request.get_extra_info("sockname")
     return not is_wildcard(bound) and name is not None and address_of(request.remote) == address_of(name[0])
 

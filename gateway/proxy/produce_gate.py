@@ -1,13 +1,16 @@
 """The access of features to Produce requests: a delay of all producers, and a look at each request's topics."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.proxy.handler import Connection, ResponseHandler
 from gateway.proxy.in_flight import TakeAnswer
 from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.quotas.policy import KindTotals
 from protocol.headers import RequestHeader
+
+NO_ANSWER: Final = "the request wants no answer (acks=0) that could say so"
+"""The end of the reason for which a connection ends, because a partition is refused."""
 
 
 class ProduceGate:

@@ -11,7 +11,7 @@ if __name__ == "__main__":
 
     from gateway import ctrl_c
 
-    ctrl_c.end_at_once()  # until Spark starts, which has a handler of its own
+    ctrl_c.end_at_once()  # Spark has its own handler, and replaces this one
     from gateway.reports.job.command import main
 
     sys.exit(main())

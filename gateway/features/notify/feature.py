@@ -101,13 +101,14 @@ class Notify(Feature[NotifyConfig | None]):
         if tasks is None:
             return
         timeout = 0.0 if section is None else section.timeout_seconds
-        unchanged = {webhook.target: webhook for webhook in before}
+        known = {webhook.target: webhook for webhook in before}
         self._sending = {}
         for target in () if section is None else section.targets:
-            webhook = unchanged.get(target)
+            webhook = known.get(target)
             if webhook is None:
                 webhook = Webhook(target, self._directory, timeout)
-            webhook.timeout_seconds = timeout
+            else:
+                webhook.timeout_seconds = timeout
             self._sending[webhook] = before.get(webhook) or tasks.start("send notifications", webhook.run)
         for webhook in before.keys() - self._sending.keys():
             before[webhook].cancel()

@@ -8,10 +8,11 @@ from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_va
 from gateway.alter_queue import BROKER_ACLS, QuotaAdmins
 from gateway.config.problems import nearest
 from gateway.config.section import Section, described, invalid
+from gateway.quotas.entity import ANONYMOUS
 
 _USER = "User:"
 
-NAMELESS: Final = f"{_USER}ANONYMOUS"
+NAMELESS: Final = f"{_USER}{ANONYMOUS}"
 """The principal of each client without a name."""
 
 

@@ -9,6 +9,7 @@ from gateway.features.topic_quotas.topic_meters import TopicUse
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import TakeAnswer
+from gateway.proxy.produce_gate import NO_ANSWER
 from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
@@ -131,9 +132,7 @@ class TopicInspector:
     def end_for(self, error: int) -> None:
         """End the connection for the broker's error in a request with acks=0, as Kafka does."""
         name = _ERROR_NAMES.get(error, str(error))
-        self._connection.end(
-            f"the broker refuses a partition ({name}), and the request wants no answer (acks=0) that could say so"
-        )
+        self._connection.end(f"the broker refuses a partition ({name}), and {NO_ANSWER}")
 
     def count(self, quotas: TopicQuotas, key: bytes, size: int, error: int, now: float, *, by_id: bool) -> None:
         """Count bytes of a topic by the broker's result."""

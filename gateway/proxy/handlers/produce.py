@@ -16,7 +16,7 @@ from gateway.proxy.handler import (
     Verdict,
 )
 from gateway.proxy.in_flight import OwnRequest
-from gateway.proxy.produce_gate import InspectedProduce, ProduceInspector
+from gateway.proxy.produce_gate import NO_ANSWER, InspectedProduce, ProduceInspector
 from gateway.proxy.sequence_gaps import NOT_ENOUGH_REPLICAS, GapRequest, SequenceGaps
 from gateway.proxy.wire import Wire
 from gateway.quotas.bucket import Bucket
@@ -177,7 +177,7 @@ class ProduceHandler:
         if take is not None and rest is not None:
             rest = _wanting_answer(request, rest)
         if inspected.ends:
-            return Close(rest, "a partition is refused, and the request wants no answer (acks=0) that could say so")
+            return Close(rest, f"a partition is refused, and {NO_ANSWER}")
         return Replace(rest) if rest is not None else Answer(inspected.answer(now))
 
     def _open(self, request: Request, now: float) -> InspectedProduce:

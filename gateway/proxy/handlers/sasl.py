@@ -115,8 +115,7 @@ class SaslObserver:
         return True
 
     def settle(self, connection: Connection, outcome: Outcome, now: float, message: str = "") -> str:
-        """Act on the broker's answer, which may have a `message`. Returns Weir's reason for refusing a client that the broker
-        accepts, else ""."""
+        """Act on the broker's answer with its `message`. Returns Weir's reason if Weir alone refuses the client, else ""."""
         refusal = outcome.reason if outcome.step is Step.UNREADABLE else ""
         if outcome.step is Step.SUCCEEDED and self._close_unnamed and not outcome.named:
             refusal = "unnamed"
