@@ -1,5 +1,6 @@
 """The admin API as OpenAPI and as a page. Schemas follow from the dataclasses; tests call each route and check its answer."""
 
+import inspect
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -297,7 +298,7 @@ def page() -> str:
     fields = [(code(name), _type(schema)) for name, schema in row["properties"].items()]
     parts += [
         "## Rows of `/api/quotas` and `/api/throttles`\n",
-        _docs(UsageRow.__doc__ or "").replace("None", "null"),
+        inspect.cleandoc(UsageRow.__doc__ or "").replace("None", "null") + "\n",
         table(("field", "type"), fields),
     ]
     example = (
@@ -305,15 +306,6 @@ def page() -> str:
     )
     parts.append(f"## Examples\n\n```console\n$ curl -s http://127.0.0.1:9644/api/throttles | jq .rows\n$ {example}\n```\n")
     return below_title("\n".join(parts))
-
-
-def _docs(docstring: str) -> str:
-    return (
-        "\n".join(
-            line.strip() if line.strip().startswith("-") else line.removeprefix("    ") for line in docstring.splitlines()
-        )
-        + "\n"
-    )
 
 
 def _type(schema: Mapping[str, Any]) -> str:

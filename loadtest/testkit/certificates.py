@@ -55,6 +55,8 @@ class Authority:
             .not_valid_before(now - 30 * DAY)
             .not_valid_after(now + 30 * DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_signs_certificates(), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, SHA256())
         )
         self.cert = directory / "ca.pem"
@@ -73,6 +75,7 @@ class Authority:
         now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
+        signer = key if self_signed else self._key
         now = datetime.now(UTC)
         whose = subject or subject_of(name)
         uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -86,12 +89,13 @@ class Authority:
             .not_valid_after(now + valid[1])
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         )
         if hosts:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
             )
-        certificate = builder.sign(key if self_signed else self._key, SHA256())
+        certificate = builder.sign(signer, SHA256())
         files = Files(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         files.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
         files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -103,6 +107,21 @@ def subject_of(name: str, *units: str) -> x509.Name:
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Weir")]
     attributes += [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit) for unit in reversed(units)]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    """Clients of Python 3.13 and later require it of an authority, as RFC 5280 does, and the key identifiers."""
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -242,9 +242,7 @@ async def test_port_in_use_is_named(server: AdminServer, view: AdminView) -> Non
 
 
 async def test_address_of_another_machine_is_named(view: AdminView) -> None:
-    with pytest.raises(
-        AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: Cannot assign .*set admin\.host"
-    ):
+    with pytest.raises(AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: .*set admin\.host"):
         await AdminServer(view, ("192.0.2.1", 9644)).start()
 
 

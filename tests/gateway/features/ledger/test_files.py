@@ -205,8 +205,8 @@ def test_file_that_another_gateway_finishes_first_is_no_error(tmp_path, monkeypa
     killed.write({HOUR: ["a"]}, WALL, 0.0)
     real_glob = Path.glob
 
-    def listed(path, pattern):
-        found = list(real_glob(path, pattern))
+    def listed(path, pattern, **options):
+        found = list(real_glob(path, pattern, **options))
         killed.close()
         return iter(found)
 
