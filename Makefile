@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test sources quick compiled hostile simulate fuzz mutants lint build docs reference dist images bench rivals charttools clean
+.PHONY: help setup demo test sources quick compiled hostile brokers simulate fuzz mutants lint build docs reference dist images bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -16,7 +16,10 @@ WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-
 # Tests that start processes wait more than they compute, so that two cores run three at a time. Workers take whole files, in the
 # order of tests/conftest.py: the longest first.
 THREE_BY_FILE := -n 3 --dist loadfile --no-loadscope-reorder
+COPY_JARS := mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/gateway/cluster/test_upstream.py tests/hostile
+# The version of the brokers of `make brokers`.
+KAFKA := 3.9.1
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -53,6 +56,9 @@ compiled: $(STAMPS)/venv ## compile the hot path into build/compiled and run the
 hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 	@# They wait more than they compute, so that two cores run three at a time.
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
+
+brokers: setup .cache/kafka-$(KAFKA) ## run the tests with a broker against brokers of KAFKA=3.9.1; clients and tools stay as they are
+	WEIR_BROKER_LIBS=$(CURDIR)/.cache/kafka-$(KAFKA) $(COMPILED) $(BIN)/python -m pytest --import-mode=append $(THREE_BY_FILE) tests/broker
 
 simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: SEEDS=1000 from FIRST=0 on
 	@$(BIN)/python -m loadtest.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0) $(addprefix --progress ,$(PROGRESS))
@@ -120,9 +126,16 @@ $(STAMPS)/venv: pyproject.toml | $(STAMPS)/prerequisites
 $(STAMPS)/kafka: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
 	@echo "setup: fetching Kafka's jars with Maven (55 MB) ..."
 	@rm -rf .cache/kafka && mkdir -p .cache/kafka
-	@mvn --quiet --batch-mode -Dstyle.color=never --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished
+	@$(COPY_JARS) --file $< -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished
 	@mv .cache/kafka/unfinished .cache/kafka/libs
 	@touch $@
+
+# Kafka before 4.0 brings another binding of slf4j, which would write the brokers' logs elsewhere.
+.cache/kafka-%: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
+	@echo "brokers: fetching the jars of Kafka $* with Maven ..."
+	@rm -rf $@ $@.unfinished
+	@$(COPY_JARS) --file $< -Dkafka.version=$* -DexcludeArtifactIds=slf4j-reload4j,slf4j-log4j12 -DoutputDirectory=$(CURDIR)/$@.unfinished
+	@mv $@.unfinished $@
 
 $(STAMPS)/classes: $(STAMPS)/kafka loadtest/testkit/kafka/class_archive.py | $(STAMPS)/venv
 	@$(BIN)/python -m loadtest.testkit.kafka.class_archive || echo "setup: so Kafka's brokers start more slowly, and the tests take longer"

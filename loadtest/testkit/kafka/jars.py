@@ -15,23 +15,30 @@ class JarsMissingError(RuntimeError):
 
 
 def libs() -> Path:
-    """The folder of Kafka's jars: WEIR_KAFKA_LIBS, or the checkout's .cache/kafka/libs.
+    """The folder of Kafka's jars: WEIR_KAFKA_LIBS, or the checkout's .cache/kafka/libs. Raises `JarsMissingError`."""
+    remedy = "run `make setup`, or set WEIR_KAFKA_LIBS to the libs folder of Kafka 4.3"
+    return _with_jars(Path(os.environ.get("WEIR_KAFKA_LIBS") or CHECKOUT / ".cache" / "kafka" / "libs"), remedy)
 
-    Raises `JarsMissingError` if the folder has no kafka-clients jar.
-    """
-    folder = Path(os.environ.get("WEIR_KAFKA_LIBS") or CHECKOUT / ".cache" / "kafka" / "libs")
+
+def broker_libs() -> Path:
+    """The folder of the brokers' jars: WEIR_BROKER_LIBS, which may be another version, or `libs`. Raises `JarsMissingError`."""
+    folder = os.environ.get("WEIR_BROKER_LIBS")
+    return _with_jars(Path(folder), "set WEIR_BROKER_LIBS to the libs folder of a Kafka") if folder else libs()
+
+
+def _with_jars(folder: Path, remedy: str) -> Path:
     if not any(folder.glob("kafka-clients-*.jar")):
-        remedy = "run `make setup`, or set WEIR_KAFKA_LIBS to the libs folder of Kafka 4.3"
         raise JarsMissingError(f"no kafka-clients-*.jar in {folder}: {remedy}")
     return folder.resolve()
 
 
-def java(*options: str, logging: str) -> list[str]:
+def java(*options: str, logging: str, jars: Path | None = None) -> list[str]:
     """The start of a command line for one of Kafka's classes: `java`, JVM options and class path.
 
-    `logging` is `node` or `tool`, and selects one of the log4j2-*.properties of this folder.
+    `logging` is `node` or `tool`, and selects one of the log4j2-*.properties of this folder. `jars` is the folder of the jars,
+    in place of `libs`.
     """
     configuration = _LOGGING / f"log4j2-{logging}.properties"
     # The JVM would warn on stdout if another JVM had made the archive.
     archive = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:disable"] if CLASS_ARCHIVE.exists() else []
-    return ["java", *archive, *options, f"-Dlog4j2.configurationFile={configuration}", "-cp", f"{libs()}/*"]
+    return ["java", *archive, *options, f"-Dlog4j2.configurationFile={configuration}", "-cp", f"{jars or libs()}/*"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.testkit.kafka.jars import java
+from loadtest.testkit.kafka.jars import broker_libs, java
 from loadtest.testkit.kafka.ports import free_port
 from loadtest.testkit.kafka.processes import spawn, stop
 from loadtest.testkit.kafka.readiness import live_brokers
@@ -90,9 +90,11 @@ class KafkaNode:
     def format(self, cluster_id: str) -> "subprocess.Popen[str]":
         """Start to format the log directory; `finish_format` waits for it. `voters` must be set first."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        tool = [*java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", logging="tool"), "kafka.tools.StorageTool"]
-        command = [*tool, "format", f"--cluster-id={cluster_id}", "--config", str(self._write_properties())]
-        return spawn([*command, *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", logging="tool", jars=broker_libs())
+        command = [*tool, "kafka.tools.StorageTool", "format", "--config", str(self._write_properties())]
+        return spawn(
+            [*command, f"--cluster-id={cluster_id}", *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
 
     def finish_format(self, formatting: "subprocess.Popen[str]") -> None:
         """Wait until the log directory is formatted. Raises `NodeError` with the tool's output."""
@@ -105,7 +107,7 @@ class KafkaNode:
         if self.running:
             raise NodeError(f"node {self.id} runs already")
         performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", _PERFORMANCE).split()
-        options = java(*_HEAP, *performance, f"-Dweir.log={self.log}", logging="node")
+        options = java(*_HEAP, *performance, f"-Dweir.log={self.log}", logging="node", jars=broker_libs())
         with (self.directory / "stdout.log").open("a") as out:
             self._process = spawn([*options, "kafka.Kafka", str(self._write_properties())], stdout=out, stderr=out)
         if wait > 0:
@@ -167,7 +169,8 @@ class KafkaNode:
         further = [(listener, self._listener_ports[name]) for name, listener in self._listeners.items()]
         controller = f"CONTROLLER://{HOST}:{self.controller_port}"
         bound = [f"PLAINTEXT://{self.address}", controller, *(f"{own.name}://{HOST}:{port}" for own, port in further)]
-        told = [f"PLAINTEXT://{self.address}", controller, *(f"{own.name}://{own.host}:{port}" for own, port in further)]
+        # Kafka before 3.9 refuses the controller here, and later versions take it from `listeners`.
+        told = [f"PLAINTEXT://{self.address}", *(f"{own.name}://{own.host}:{port}" for own, port in further)]
         secured = [(own.name, own.security_protocol) for own, _ in further]
         lines = {
             "process.roles": "broker,controller",

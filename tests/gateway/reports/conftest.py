@@ -1,6 +1,7 @@
 """One Spark session and one run over the scenario for all tests of the reports."""
 
 import gzip
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ def spark() -> Iterator["SparkSession"]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "ERROR",
+        "spark.pyspark.python": sys.executable,  # Spark's default is the first python3 of the PATH
     }
     builder = SparkSession.builder.appName("tests").master("local[1]")
     for key, value in small.items():
