@@ -47,12 +47,13 @@ def spark() -> Iterator["SparkSession"]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "ERROR",
-        "spark.pyspark.python": sys.executable,  # Spark's default is the first python3 of the PATH
     }
     builder = SparkSession.builder.appName("tests").master("local[1]")
     for key, value in small.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)  # Spark's default is the first python3 of the PATH
+        session = builder.getOrCreate()
     yield session
     session.stop()
 
