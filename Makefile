@@ -134,7 +134,8 @@ $(STAMPS)/kafka: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
 .cache/kafka-%: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
 	@echo "brokers: fetching the jars of Kafka $* with Maven ..."
 	@rm -rf $@ $@.unfinished
-	@$(COPY_JARS) --file $< -Dkafka.version=$* -DexcludeArtifactIds=slf4j-reload4j,slf4j-log4j12 -DoutputDirectory=$(CURDIR)/$@.unfinished
+	@$(COPY_JARS) --file $< -Dkafka.version=$* -DexcludeArtifactIds=slf4j-reload4j,slf4j-log4j12 -DoutputDirectory=$(CURDIR)/$@.unfinished \
+		|| { echo "brokers: Maven could not fetch Kafka $*: KAFKA needs a release of Kafka, such as KAFKA=3.9.1"; exit 1; }
 	@mv $@.unfinished $@
 
 $(STAMPS)/classes: $(STAMPS)/kafka loadtest/testkit/kafka/class_archive.py | $(STAMPS)/venv
