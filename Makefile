@@ -18,7 +18,7 @@ WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-
 THREE_BY_FILE := -n 3 --dist loadfile --no-loadscope-reorder
 COPY_JARS := mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/gateway/cluster/test_upstream.py tests/hostile
-# The version of the brokers of `make brokers`.
+# The default version for `make brokers`.
 KAFKA := 3.9.1
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,7 +57,7 @@ hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 	@# They wait more than they compute, so that two cores run three at a time.
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
-brokers: setup .cache/kafka-$(KAFKA) ## run the tests with a broker against brokers of KAFKA=3.9.1; clients and tools stay as they are
+brokers: setup .cache/kafka-$(KAFKA) ## run tests/broker against brokers of another version, KAFKA=3.9.1, with the same clients and tools
 	WEIR_BROKER_LIBS=$(CURDIR)/.cache/kafka-$(KAFKA) $(COMPILED) $(BIN)/python -m pytest --import-mode=append $(THREE_BY_FILE) tests/broker
 
 simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: SEEDS=1000 from FIRST=0 on

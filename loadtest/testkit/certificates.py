@@ -110,7 +110,7 @@ def subject_of(name: str, *units: str) -> x509.Name:
 
 
 def _signs_certificates() -> x509.KeyUsage:
-    """Clients of Python 3.13 and later require it of an authority, as RFC 5280 does, and the key identifiers."""
+    """The key usage of an authority. Like the key identifiers, clients of Python 3.13 and later require it, by RFC 5280."""
     return x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,

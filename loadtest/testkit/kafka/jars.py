@@ -21,7 +21,7 @@ def libs() -> Path:
 
 
 def broker_libs() -> Path:
-    """The folder of the brokers' jars: WEIR_BROKER_LIBS, which may be another version, or `libs`. Raises `JarsMissingError`."""
+    """The folder of the brokers' jars: WEIR_BROKER_LIBS for another version, else `libs`. Raises `JarsMissingError`."""
     folder = os.environ.get("WEIR_BROKER_LIBS")
     return _with_jars(Path(folder), "set WEIR_BROKER_LIBS to the libs folder of a Kafka") if folder else libs()
 

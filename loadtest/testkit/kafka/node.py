@@ -90,11 +90,9 @@ class KafkaNode:
     def format(self, cluster_id: str) -> "subprocess.Popen[str]":
         """Start to format the log directory; `finish_format` waits for it. `voters` must be set first."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", logging="tool", jars=broker_libs())
-        command = [*tool, "kafka.tools.StorageTool", "format", "--config", str(self._write_properties())]
-        return spawn(
-            [*command, f"--cluster-id={cluster_id}", *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        tool = [*java(*QUICK_START.split(), logging="tool", jars=broker_libs()), "kafka.tools.StorageTool"]
+        command = [*tool, "format", f"--cluster-id={cluster_id}", "--config", str(self._write_properties())]
+        return spawn([*command, *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def finish_format(self, formatting: "subprocess.Popen[str]") -> None:
         """Wait until the log directory is formatted. Raises `NodeError` with the tool's output."""

@@ -12,6 +12,7 @@ from unittest import mock
 
 import aiohttp
 import pytest
+import uvloop
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
@@ -241,9 +242,12 @@ async def test_port_in_use_is_named(server: AdminServer, view: AdminView) -> Non
     await second.stop()
 
 
-async def test_address_of_another_machine_is_named(view: AdminView) -> None:
-    with pytest.raises(AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: .*set admin\.host"):
-        await AdminServer(view, ("192.0.2.1", 9644)).start()
+def test_address_of_another_machine_is_named(view: AdminView) -> None:
+    """The event loop is a gateway's, uvloop. The error of asyncio's own loop has no cause with Python 3.13."""
+    with pytest.raises(
+        AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: Cannot assign .*set admin\.host"
+    ):
+        uvloop.run(AdminServer(view, ("192.0.2.1", 9644)).start())
 
 
 async def test_port_is_free_after_stop(view: AdminView) -> None:
