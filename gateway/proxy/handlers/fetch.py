@@ -113,14 +113,18 @@ class FetchHandler:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
             self._note(size if records >= 0 or after > end else 0, fetch.batch_size(chunk, records, end))
-        taken_back = False
+        emptied = False
         for index, bucket in enumerate(buckets):
+            if emptied and not bucket.policy.enforce:
+                # Shadow limits are behind all others, and count no response that is not sent.
+                buckets = buckets[:index]
+                break
             delay, enforced = bucket.charge_fetch(consumers[index], size, now)
             if delay > 0.0:
                 self._throttle.start((delay, enforced), now, bucket, entry, size)
                 if enforced and api_key == _FETCH and bucket.takes_back:
-                    taken_back = True
-        if not taken_back or not _may_have_records(chunk, pos, after, version):
+                    emptied = _may_have_records(chunk, pos, after, version)
+        if not emptied:
             return None
         for bucket in buckets:
             bucket.record(-size, now)
