@@ -1,6 +1,7 @@
 """Sources of volume usage: the brokers by DescribeLogDirs, or the file systems of this machine."""
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from gateway.cluster.log_status import LoggedCauses
 from gateway.cluster.metadata import REFRESH_SECONDS, OwnClient
 from gateway.cluster.requests import describe_log_dirs
 from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage
+from gateway.files.path_faults import read_remedy
 
 _log = logging.getLogger("weir.volumes")
 
@@ -25,6 +27,12 @@ _REMEDIES = {
     ),
 }
 """By the cause of a broker's error."""
+
+_PATH_REMEDIES = {
+    errno.EACCES: "let the user that runs Weir enter the folders above it",
+    errno.EIO: "check its disk and the kernel's log",
+}
+_OTHER_PATH = "mount it, or name the broker's log.dirs in quotas.volumes.agent.paths or --path"
 
 _CLUSTER = -1
 """The key of a problem with the list of brokers."""
@@ -135,8 +143,10 @@ class LocalVolumes:
             volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
         except OSError as error:
             self.errors_total += 1
-            self.problem = str(error)
-            _log.exception("volume usage is not published", extra={"reason": "statvfs"})
+            remedy = read_remedy(error, _PATH_REMEDIES.get(error.errno or 0, _OTHER_PATH))
+            self.problem = f"log directory {error.filename}: {error.strerror} — {remedy}"
+            reason = f"log dir {self._broker} {error.filename}"
+            _log.warning("volume usage is not published: %s", self.problem, extra={"reason": reason})
             return
         self.problem = ""
         yield [VolumeUsage(self._broker, clock.wall(), hard, soft, volumes)]

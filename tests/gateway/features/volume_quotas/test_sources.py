@@ -1,5 +1,7 @@
 """Failures of the sources of volume usage in the log. tests/broker/test_volumes.py has real brokers."""
 
+import errno
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +10,8 @@ import pytest
 from gateway import clock
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterLook
-from gateway.features.volume_quotas.sources import LogDirs
+from gateway.features.volume_quotas.sources import LocalVolumes, LogDirs
+from gateway.log import OncePerPeer
 
 LIMIT: Any = None
 
@@ -30,7 +33,7 @@ class Brokers:
         return SimpleNamespace(error_code=answer, results=[disk])
 
 
-async def observe(source: LogDirs) -> list[Any]:
+async def observe(source: LogDirs | LocalVolumes) -> list[Any]:
     return [usage async for usages in source.observe(LIMIT, LIMIT, 20.0) for usage in usages]
 
 
@@ -60,3 +63,29 @@ async def test_advice_on_old_brokers_is_for_old_brokers(caplog: pytest.LogCaptur
     await observe(LogDirs(Brokers(b1=old)))
     (message,) = caplog.messages
     assert message.endswith("do not support this: run `weir volumes publish` beside them and set source: topic")
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.EACCES, "let the user that runs Weir enter the folders above it"),
+        (errno.EIO, "check its disk and the kernel's log"),
+        (errno.ENOENT, "mount it, or name the broker's log.dirs in quotas.volumes.agent.paths or --path"),
+        (errno.ENOTDIR, "give a path below a folder"),
+    ],
+)
+async def test_unreadable_path_is_one_warning_with_a_remedy(
+    code: int, remedy: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str) -> None:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(os, "statvfs", fail)
+    source, once = LocalVolumes(3, ["/data/a", "/data/b"]), OncePerPeer(now=lambda: 0.0)
+    for _ in range(3):
+        assert await observe(source) == []
+    (warning,) = filter(once.filter, caplog.records)
+    assert (warning.levelname, warning.exc_info) == ("WARNING", None)
+    text = f"volume usage is not published: log directory /data/a: {os.strerror(code)} — {remedy}"
+    assert (warning.getMessage(), source.errors_total) == (text, 3)
+    assert source.problem in text
