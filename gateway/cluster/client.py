@@ -192,7 +192,7 @@ class Connections:
 async def _in_turn(
     ask: Callable[[Address, AnyRequest], Awaitable[Answer]], addresses: Iterable[Address], request: AnyRequest
 ) -> Answer:
-    problems: dict[str, None] = {}
+    problems: set[str] = set()
     causes: set[str] = set()
     kind = ClusterError
     for address in dict.fromkeys(addresses):
@@ -201,11 +201,12 @@ async def _in_turn(
         except CredentialsError:
             raise
         except ClusterError as error:
-            problems[str(error)] = None
+            problems.add(str(error))
             causes.add(error.cause)
             if isinstance(error, OtherClusterError):
                 kind = OtherClusterError
-    raise kind("; ".join(problems) or "there is no broker to ask", causes.pop() if len(causes) == 1 else "")
+    # Callers shuffle the addresses. The text must not change with each attempt, because `Discovery` logs a new text.
+    raise kind("; ".join(sorted(problems)) or "there is no broker to ask", causes.pop() if len(causes) == 1 else "")
 
 
 def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:
