@@ -192,6 +192,7 @@ class RequestStream:
             header = parse_request_header(data, pos + LENGTH_BYTES, min(after, end), after)
             request = Request(data, pos, after, header, now)
             if self._direction.state is RequestState.HALF_CLOSED and not self._produce.wants_no_answer(request, now):
+                self._produce.forget_collected()
                 splitter.drop(after)
                 return HANDLER_COST
             verdict = self._decision.decide(request, now)
