@@ -238,9 +238,10 @@ class RequestStream:
         if request.answered:
             self._in_flight.append(request.entry)
             if self._held_since >= 0.0 and not own_bytes:
-                self._responses.waited(request.entry, now - self._held_since)
+                self._responses.latency.waited(request.entry, now - self._held_since)
         if own_bytes:
             self._responses.own_answer(own_bytes, now)
+            self._responses.held.settle(unread=self.client_full)
         return True
 
     def _wait(self, event: RequestEvent, now: float) -> None:
