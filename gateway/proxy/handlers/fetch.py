@@ -237,7 +237,7 @@ class ShareFetchHandler:
                     return DEFER
                 request.entry.special = ChargedFetch(muted=True)
                 request.entry.buckets = buckets
-                return Replace(fetch.without_records(request.data, head)[request.pos : request.end])
+                return Replace(fetch.without_records(request.data, request.pos, request.end, head))
         request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
         allowance = _allowance(buckets, 0, now, first=consumers[0].unknown)
@@ -314,5 +314,8 @@ def _within(allowance: int, request: Request, head: fetch.FetchHead) -> Verdict:
 
 def _limited(request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> Replace:
     """The request with other limits (ms, bytes) and of the same length."""
-    data = fetch.with_limits(request.data, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes)
-    return Replace(data[request.pos : request.end])
+    return Replace(
+        fetch.with_limits(
+            request.data, request.pos, request.end, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes
+        )
+    )
