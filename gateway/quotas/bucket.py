@@ -127,20 +127,20 @@ class Bucket:
             self.first_requests.waiting += amount
         return delay, enforced, turn
 
-    def enter(self, longest: float, now: float) -> QuotaVerdict:
-        """Count one connection, unless the connection goes over the quota. The delay is at most `longest` seconds.
+    def enter(self, longest: float, now: float, patience: float = 0.0) -> QuotaVerdict:
+        """Count one connection. If the enforced delay is above `patience`, the connection is refused and uses nothing.
 
-        Kafka records the connection, checks, and takes it back (`recordIpConnectionMaybeThrottle`), so that a rejected
-        connection uses nothing of the quota.
+        Kafka records the connection, checks, and takes it back (`recordIpConnectionMaybeThrottle`). The delay is at most
+        `longest` seconds.
         """
         meter = self.meter
-        delay, enforced = 0.0, False
-        if meter is not None:
-            delay, enforced = self._verdict(meter, min(meter.charge(1, now), longest), now)
-            if enforced:
-                meter.charge(-1, now)
-                return delay, True
         self.amount_total += 1
+        if meter is None:
+            return 0.0, False
+        delay, enforced = self._verdict(meter, min(meter.admit(1, patience, now), longest), now)
+        if enforced and delay > patience:
+            self.amount_total -= 1
+            meter.take_back(1, now)
         return delay, enforced
 
     def charge_fetch(self, consumer: Consumer, amount: int, now: float) -> QuotaVerdict:
