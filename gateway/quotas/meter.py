@@ -71,6 +71,10 @@ class Meter(ABC):
         """Undo the last charge, of `amount` units."""
         self.charge(-amount, now)
 
+    def give_back(self, amount: float, charged: float, now: float) -> None:  # noqa: ARG002
+        """Give back units that were charged at the time `charged` or shortly before."""
+        self.charge(-amount, now)
+
     @abstractmethod
     def rate(self, now: float) -> float | None:
         """The observed rate per second. None: the algorithm has no rate."""

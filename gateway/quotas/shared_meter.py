@@ -54,8 +54,8 @@ class SharedMeter(Meter):
     """
 
     __slots__ = (
-        "_changed_at", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older", "_presumed", "_turn", "_wait",
-        "exact",
+        "_changed_at", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older", "_presumed", "_settled", "_turn",
+        "_wait", "exact",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +71,8 @@ class SharedMeter(Meter):
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
         self._presumed = 0.0  # in this interval
-        self._older = 0.0  # in earlier intervals
+        self._older = 0.0  # in earlier intervals, which ended at the time `_settled`
+        self._settled = -inf
         self._latest = 0.0  # by the last charge in this interval
 
     def charge(self, amount: float, now: float) -> float:
@@ -94,8 +95,8 @@ class SharedMeter(Meter):
     def admit(self, amount: float, patience: float, now: float) -> float:
         """Judge the own amount before the use that is presumed beside it: a small balance would refuse each first use.
 
-        So of several gateways, each may let one use pass. A use with `patience` waits for presumed use and for its turn. Its own
-        debt may then be as long as its patience, besides the horizon of earlier presumed use.
+        So of several gateways, each may let one use pass. A use with `patience` waits for presumed use and for its turn. Its
+        own debt may then be as long as its patience, besides the horizon of earlier presumed use.
         """
         delay = self._inner.charge(amount, now)
         self._latest = 0.0
@@ -153,9 +154,10 @@ class SharedMeter(Meter):
             self._older += self._presumed
         else:
             if self._older > 0.0 and not confirm:
-                self._inner.charge(-self._older, now)
+                self._inner.give_back(self._older, self._settled, now)
             self._older = self._presumed
         self._presumed = self._latest = 0.0
+        self._settled = now
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
         self._longest_turn = self._turns(horizon, used=used)

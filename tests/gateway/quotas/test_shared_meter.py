@@ -298,6 +298,28 @@ def test_taken_back_use_presumes_nothing() -> None:
     assert (shared.presumed, shared.tokens(0.0)) == (300.0, 700.0), "only the last charge is known"
 
 
+def test_presumed_use_leaves_a_window_with_its_sample() -> None:
+    shared, plain = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6), WindowMeter(LIMIT, Window())
+    for now, amount in ((0.0, 1), (0.9, 100), (1.1, 5)):
+        shared.charge(amount, now)
+        plain.charge(amount, now)
+        shared.settle(0.5, 0.6, now)
+    shared.settle(0.5, 0.6, 1.2)
+    assert [shared.balance(now) for now in (1.2, 11.5, 12.0)] == [plain.balance(now) for now in (1.2, 11.5, 12.0)]
+
+
+def test_late_return_gives_a_window_no_credit() -> None:
+    shared = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6)
+    shared.charge(400, 0.0)
+    shared.settle(0.5, 0.6, 0.1)
+    shared.charge(10, 20.0)
+    shared.settle(0.5, 0.6, 20.1)
+    shared.settle(0.5, 0.6, 20.2)
+    plain = WindowMeter(LIMIT, Window())
+    plain.charge(10, 20.0)
+    assert shared.balance(20.2) <= plain.balance(20.2) + 0.2 * LIMIT, "of the older sample, only its time counts"
+
+
 def test_dump_is_without_presumed_use() -> None:
     shared = SharedMeter(SpreadRate(100.0, Window(3, 1.0), 0.0), 100.0, 0.25, 1e9)
     shared.charge(100, 0.0)
