@@ -49,3 +49,12 @@ def test_group_at_its_ceiling_gets_no_spare_tokens() -> None:
     parent = meter(WHOLE, burst=INTERVAL)
     group = meter(250.0, parent, ceiling=250.0)
     assert group.charge(300.0, START) == pytest.approx(50 / 250)
+
+
+def test_use_is_taken_back_from_the_parent_as_well() -> None:
+    parent = meter(WHOLE, burst=INTERVAL)
+    group = meter(250.0, parent)
+    group.charge(100.0, START)
+    assert (group.tokens(START), parent.tokens(START), parent.used) == (150.0, 100.0, 100.0)
+    group.take_back(100.0, START)
+    assert (group.tokens(START), parent.tokens(START), parent.used) == (250.0, 200.0, 0.0)
