@@ -177,6 +177,12 @@ class GroupMeter(Meter):
                 return min(wait, above)
         return delay
 
+    def take_back(self, amount: float, now: float) -> None:
+        self.own.take_back(amount, now)
+        if self.parent is not None:
+            self.parent.used -= amount
+            self.parent.take_back(amount, now)
+
     def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
         delay = self.own.delay(now, promised, ahead)
         if self.parent is not None:
