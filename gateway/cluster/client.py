@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     BrokerResponseError,
     ClusterAuthorizationFailedError,
@@ -20,6 +20,7 @@ from aiokafka.errors import (
     for_code,
 )
 
+from gateway.cluster.any_address import create_conn
 from gateway.cluster.brokers import Address
 from gateway.cluster.requests import BrokerRequest
 
