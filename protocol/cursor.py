@@ -23,7 +23,9 @@ MAX_ELEMENTS: Final = 5_000
 MAX_REPEATED_CHARACTERS: Final = 256 * 1024
 """The most characters of one message in all results of an answer. If there were more, only the first result has the message."""
 _VARINT_BITS: Final = 32
-_MAX_STRING_BYTES: Final = 2**15 - 1
+MAX_STRING_BYTES: Final = 2**15 - 1
+"""Kafka's limit for the UTF-8 of a string."""
+_REPLACEMENT_BYTES: Final = 3  # of U+FFFD, which may stand for a single byte
 
 
 class Reader:
@@ -136,7 +138,7 @@ class Reader:
         for strings. So the caller never waits for a string that is too long.
         """
         count = self.uvarint() - 1 if self.compact else self.int32() if wide else self.int16()
-        if count < -1 or count > self.end - self.pos or (count > _MAX_STRING_BYTES and not wide):
+        if count < -1 or count > self.end - self.pos or (count > MAX_STRING_BYTES and not wide):
             raise InvalidFrame("bad_count", f"a count of {count}, but the frame has only {self.end - self.pos} bytes left")
         return count
 
@@ -178,12 +180,23 @@ class Reader:
         self.skip(INT32.size * max(self.size(wide=True), 0))
 
     def string(self) -> str | None:
-        """A string or None; replaces bytes that are not UTF-8."""
+        """A string or None. Bytes that are not UTF-8 are replaced.
+
+        Raises `InvalidFrame` if the string is then too long for Kafka. So every message can repeat the string.
+        """
         size = self.size(wide=False)
         if size < 0:
             return None
         start = self.skip(size)
-        return bytes(self.buf[start : start + size]).decode("utf-8", "replace")
+        text = bytes(self.buf[start : start + size]).decode("utf-8", "replace")
+        if size * _REPLACEMENT_BYTES > MAX_STRING_BYTES:
+            encoded = len(text.encode())
+            if encoded > MAX_STRING_BYTES:
+                raise InvalidFrame(
+                    "bad_count",
+                    f"a string of {size} bytes is not UTF-8. As UTF-8 it has {encoded}, at most {MAX_STRING_BYTES} fit",
+                )
+        return text
 
     def skip_tags(self) -> None:
         """Skip a section of tagged fields. Without `compact` there is none."""

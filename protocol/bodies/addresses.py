@@ -9,7 +9,7 @@ Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from protocol.cursor import INT16, INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.cursor import INT16, INT32, LENGTH_BYTES, MAX_STRING_BYTES, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 Translate = Callable[[int, str, int], tuple[str, int] | None]
@@ -18,7 +18,6 @@ Translate = Callable[[int, str, int], tuple[str, int] | None]
 Learn = Callable[[str | None, Sequence["Broker"]], None]
 """Gets the cluster id of an answer, None if it has none, and its brokers before their translation. May raise `OtherCluster`."""
 
-_MAX_STRING_BYTES: Final = 2**15 - 1
 _MAX_FRAME_BYTES: Final = 2**31 - 1
 _METADATA_RACK_SINCE: Final = 1
 _METADATA_CLUSTER_ID_SINCE: Final = 2
@@ -201,8 +200,8 @@ def array_count(count: int, *, compact: bool) -> bytes:
 def encode_string(text: str, *, compact: bool) -> bytes:
     """A string that is not null. Raises `InvalidFrame` above 32767 bytes of UTF-8."""
     data = text.encode()
-    if len(data) > _MAX_STRING_BYTES:
-        raise InvalidFrame("bad_count", f"a string of {len(data)} bytes exceeds Kafka's limit of {_MAX_STRING_BYTES}")
+    if len(data) > MAX_STRING_BYTES:
+        raise InvalidFrame("bad_count", f"a string of {len(data)} bytes exceeds Kafka's limit of {MAX_STRING_BYTES}")
     return encode_utf8(data, compact=compact)
 
 
@@ -210,6 +209,13 @@ def encode_nullable_string(text: str | None, *, compact: bool) -> bytes:
     if text is not None:
         return encode_string(text, compact=compact)
     return b"\0" if compact else INT16.pack(-1)
+
+
+def encode_message(text: str | None, *, compact: bool) -> bytes:
+    """A message for users, cut to Kafka's limit for strings. It may repeat a text of the client's that is as long."""
+    if text is not None:
+        text = text.encode()[:MAX_STRING_BYTES].decode(errors="ignore")
+    return encode_nullable_string(text, compact=compact)
 
 
 def encode_utf8(data: bytes, *, compact: bool) -> bytes:

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.addresses import array_count, encode_nullable_string, encode_string
+from protocol.bodies.addresses import array_count, encode_message, encode_nullable_string, encode_string
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader, encode_request
@@ -132,7 +132,7 @@ def write_alter_response(version: int, correlation_id: int, response: AlterRespo
     to = _Encoding(version)
     results = to.array(
         response.results,
-        lambda result: INT16.pack(result.error_code) + to.nullable_string(result.message) + to.entity(result.entity),
+        lambda result: INT16.pack(result.error_code) + to.message(result.message) + to.entity(result.entity),
     )
     return to.response(correlation_id, INT32.pack(response.throttle_time_ms) + results)
 
@@ -176,7 +176,7 @@ def describe_response_in_steps(version: int, correlation_id: int, response: Desc
     for each in response.entries or ():
         entries.append(to.struct(to.entity(each.entity) + to.array(each.values, to.value)))
         yield
-    head = INT32.pack(response.throttle_time_ms) + INT16.pack(response.error_code) + to.nullable_string(response.message)
+    head = INT32.pack(response.throttle_time_ms) + INT16.pack(response.error_code) + to.message(response.message)
     count = to.count(-1 if response.entries is None else len(entries))
     return to.response(correlation_id, b"".join([head, count, *entries]))
 
@@ -256,6 +256,9 @@ class _Encoding:
 
     def nullable_string(self, text: str | None) -> bytes:
         return encode_nullable_string(text, compact=self._compact)
+
+    def message(self, text: str | None) -> bytes:
+        return encode_message(text, compact=self._compact)
 
     def entity(self, entity: Sequence[EntityPart]) -> bytes:
         return self.array(entity, lambda part: self.string(part.entity_type) + self.nullable_string(part.name))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import topic_lists
-from protocol.bodies.addresses import array_count, encode_nullable_string, encode_string, spliced
+from protocol.bodies.addresses import array_count, encode_message, encode_nullable_string, encode_string, spliced
 from protocol.bodies.topic_lists import TopicResult, TopicsResponse
 from protocol.cursor import INT16, INT32, Buffer, Reader
 
@@ -148,7 +148,7 @@ def make_answer(api_key: int, version: int, correlation_id: int, results: Sequen
 
 def result(api_key: int, version: int, error: int, message: str | None, resource: AlteredResource) -> bytes:
     compact = version >= APIS[api_key].flexible_since
-    text = encode_nullable_string(message, compact=compact)
+    text = encode_message(message, compact=compact)
     name = encode_string(resource.name, compact=compact)
     return INT16.pack(error) + text + bytes((resource.resource_type,)) + name + (b"\0" if compact else b"")
 

@@ -85,7 +85,7 @@ def refuse_token(version: int, answer: Buffer, message: str) -> bytes:
     tags = b"\0" if compact else b""
     no_token = b"\1" if compact else INT32.pack(0)
     lifetime = bytes(8) if version >= _LIFETIME_SINCE else b""
-    error = INT16.pack(SASL_AUTHENTICATION_FAILED) + addresses.encode_nullable_string(message, compact=compact)
+    error = INT16.pack(SASL_AUTHENTICATION_FAILED) + addresses.encode_message(message, compact=compact)
     return _in_place_of(answer, tags + error + no_token + lifetime + tags)
 
 

@@ -186,7 +186,7 @@ def refuse(api_key: ApiKey, version: int, topic: RequestedTopic, error: int, mes
     compact = response_header_version(api_key, version) >= 1
     result = topic.name_field + (topic.topic_id if version >= api.topic_id_since else b"") + INT16.pack(error)
     if version >= api.message_since:
-        result += addresses.encode_nullable_string(message, compact=compact)
+        result += addresses.encode_message(message, compact=compact)
     if api_key == ApiKey.CREATE_TOPICS and compact:
         result += INT32.pack(-1) + INT16.pack(-1) + b"\x01"  # no partitions, no replication factor, no configs
     return result + b"\0" if compact else result

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.bodies.addresses import encode_string, encode_uvarint
+from protocol.bodies.addresses import encode_message, encode_string, encode_utf8, encode_uvarint
 from protocol.cursor import Reader
 from protocol.errors import Incomplete, InvalidFrame
 
@@ -43,6 +43,30 @@ def test_string_over_kafkas_maximum_is_not_written(compact):
     with pytest.raises(InvalidFrame, match=r"^a string of 32768 bytes exceeds Kafka's limit of 32767$") as invalid:
         encode_string("é" * 2**14, compact=compact)
     assert invalid.value.reason == "bad_count"
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_string_that_no_answer_could_repeat_is_invalid(compact):
+    """Each byte that is not UTF-8 becomes a character of three bytes."""
+    fits = encode_utf8(b"\xff" * 10_922 + b"a", compact=compact)
+    assert encode_string(reader(fits, compact=compact).string(), compact=compact)
+    with pytest.raises(InvalidFrame, match=r"a string of 10923 bytes is not UTF-8\. As UTF-8 it has 32769") as invalid:
+        reader(encode_utf8(b"\xff" * 10_923, compact=compact), compact=compact).string()
+    assert invalid.value.reason == "bad_count"
+
+
+@pytest.mark.parametrize("size", [10_922, 10_923, 2**15 - 1])
+def test_long_string_survives_round_trip(size):
+    assert reader(encode_string("a" * size, compact=True)).string() == "a" * size
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_long_message_is_cut(compact):
+    message = encode_message("a" + "é" * 2**14, compact=compact)
+    assert reader(message, compact=compact).string() == "a" + "é" * (2**14 - 1)
+    odd = encode_message("é" * 2**14, compact=compact)
+    assert reader(odd, compact=compact).string() == "é" * (2**14 - 1)
+    assert reader(encode_message(None, compact=compact), compact=compact).string() is None
 
 
 @pytest.mark.parametrize(("data", "compact"), [(b"\x00", True), (b"\xff\xff", False)])

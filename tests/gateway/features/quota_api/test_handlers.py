@@ -214,6 +214,29 @@ def test_alteration_of_both_merges_local_and_broker_answers(version, validate_on
     assert [(task.request.validate_only, dict(entity)) for task, entity in api.undone] == [(validate_only, alice)]
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_message_about_a_long_name_is_cut(version):
+    """Otherwise no answer fits, although the broker has altered another entity."""
+    t, api = opened()
+    long, alice = {"t" * 32_767: "x"}, {"user": "alice"}
+    t.client_sends(alter(1, (long, {KEY: 1.0}), (alice, {BROKERS_KEY: 1.0}), version=version))
+    api.finish()
+    t.run_ready()
+    t.broker_got(alter(1, (alice, {BROKERS_KEY: 1.0}), version=version))
+    t.broker_answers(altered(1, (alice, 0, None), version=version))
+    message = ("Unhandled client quota entity type: " + "t" * 32_767)[:32_767]
+    t.client_got(altered(1, (long, 42, message), (alice, 0, None), version=version))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_name_too_long_to_answer_ends_client_at_once(version):
+    t, _ = opened()
+    frame = alter(1, ({"user": "x" * 11_000}, {KEY: 1.0}), ({"user": "alice"}, {BROKERS_KEY: 1.0}), version=version)
+    with pytest.raises(InvalidFrame, match="not UTF-8"):
+        t.client_sends(frame.replace(b"x" * 11_000, b"\xff" * 11_000))
+    t.broker_got()
+
+
 def test_malformed_alteration_ends_connection():
     t, _ = opened()
     frame = alter(1, ({"user": "alice"}, {KEY: 10.0}), version=0)

@@ -142,6 +142,15 @@ def test_other_configs_reach_broker_and_results_keep_order(version, validate_onl
     assert api.undone == []
 
 
+def test_name_too_long_to_answer_ends_client_at_once():
+    """Otherwise the broker alters the other resource, and its client never gets the result."""
+    t, _ = opened()
+    resources = (TOPIC, "x" * 11_000, [(KEY, "1")]), (TOPIC, "logs", [(OTHER_KEY, "2")])
+    with pytest.raises(InvalidFrame, match="not UTF-8"):
+        t.client_sends(alter(1, *resources, version=0).replace(b"x" * 11_000, b"\xff" * 11_000))
+    t.broker_got()
+
+
 def test_threshold_is_undone_if_broker_refuses_the_rest():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(OTHER_KEY, "x"), (KEY, "500")]), (TOPIC, "orders", [(KEY, "200")])))
