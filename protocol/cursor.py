@@ -25,7 +25,7 @@ MAX_REPEATED_CHARACTERS: Final = 256 * 1024
 _VARINT_BITS: Final = 32
 MAX_STRING_BYTES: Final = 2**15 - 1
 """Kafka's limit for the UTF-8 of a string."""
-_REPLACEMENT_BYTES: Final = 3  # of U+FFFD, which may stand for a single byte
+_REPLACEMENT_BYTES: Final = 3  # the UTF-8 of U+FFFD, which replaces one byte or more
 
 
 class Reader:

@@ -7,12 +7,12 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from aiokafka.conn import AIOKafkaConnection
 
 from gateway.cluster.brokers import Address
+from gateway.config.endpoints import is_ip_address
 
 NEXT_ADDRESS_SECONDS = 0.25
 """The next address is tried as well after this time. The attempts before go on, so a slow address keeps the whole time."""
@@ -47,16 +47,11 @@ async def open_streams(
     return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
 
 
-def is_ip_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 async def _first_to_accept(addresses: Sequence[Address]) -> socket.socket:
-    """Connect to all addresses, one after another. Raises OSError with all reasons."""
+    """The first connection to any of the addresses. Each attempt begins when the one before fails, or after a while.
+
+    Raises OSError with all reasons.
+    """
     rest, errors = list(addresses), dict[str, int | None]()
     attempts: set[asyncio.Task[socket.socket]] = set()
     try:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from gateway import clock, open_files
-from gateway.cluster.any_address import is_ip_address, open_connection
+from gateway.cluster.any_address import open_connection
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.deadlines import Deadlines
 from gateway.cluster.login import Login
 from gateway.cluster.unanswered import Unanswered
+from gateway.config.endpoints import is_ip_address
 from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
 from gateway.proxy.sessions import Attempt

@@ -183,7 +183,7 @@ def answers_to(name: str, bound: str, allowed: Iterable[str]) -> bool:
 
     It answers for each address, `bound` and loopback names as well. Unless `bound` is loopback, names need no dot.
     """
-    if name in _LOOPBACK_NAMES or name.endswith(".localhost") or name == plain_name(bound) or _is_address(name):
+    if name in _LOOPBACK_NAMES or name.endswith(".localhost") or name == plain_name(bound) or is_ip_address(name):
         return True
     if "." not in name and not is_loopback(bound):
         return True
@@ -195,7 +195,7 @@ def _covers(pattern: str, name: str) -> bool:
     return name == pattern.removeprefix(".") or (pattern.startswith(".") and name.endswith(pattern))
 
 
-def _is_address(name: str) -> bool:
+def is_ip_address(name: str) -> bool:
     try:
         address_of(name)
     except ValueError:

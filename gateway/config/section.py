@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from protocol.bodies.topic_lists import is_legal_name
+from protocol.bodies.topic_lists import MAX_NAME_BYTES, is_legal_name
 
 
 class Section(BaseModel):
@@ -75,7 +75,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 def _topic(name: str) -> str:
     if not is_legal_name(name):
-        raise invalid("is not a legal name of a topic", "use letters, digits, '.', '_' and '-', at most 249")
+        raise invalid("is not a legal name of a topic", f"use letters, digits, '.', '_' and '-', at most {MAX_NAME_BYTES}")
     return name
 
 

@@ -21,7 +21,9 @@ NO_ID: Final = bytes(16)
 
 _TIMEOUT_BYTES: Final = 4
 _CONFIG_FLAGS_BYTES: Final = 3  # read-only, source, sensitive
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+MAX_NAME_BYTES: Final = 249
+"""The longest name of a topic (Kafka's `Topic.MAX_NAME_LENGTH`)."""
+_LEGAL_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_NAME_BYTES}}}")
 
 
 class RequestedTopic(NamedTuple):

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections import Counter
-from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -42,25 +42,6 @@ def in_each_loop(test):
 
 
 @pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def port(stack):
-    """A port whose queue is full at the first address, so the kernel drops connections."""
-    server = stack.enter_context(closing(socket.socket()))
-    server.bind((SILENT, 0))
-    server.listen(0)
-    for _ in range(3):
-        client = stack.enter_context(closing(socket.socket()))
-        client.setblocking(False)
-        client.connect_ex(server.getsockname())
-    return server.getsockname()[1]
-
-
-@pytest.fixture
 def resolve(monkeypatch):
     """Sets the addresses of the name."""
 
@@ -90,11 +71,11 @@ def peer_of(transport):
 
 
 @in_each_loop
-async def test_silent_address_leaves_time_to_the_next(port, resolve, stack):
-    stack.enter_context(closing(socket.create_server((OTHER, port))))
+async def test_silent_address_leaves_time_to_the_next(silent, resolve, stack):
+    stack.enter_context(closing(socket.create_server((OTHER, silent))))
     resolve(SILENT, OTHER)
     poller = stack.enter_context(closing(Poller()))
-    upstream = upstream_of(port, poller)
+    upstream = upstream_of(silent, poller)
     transport = await upstream.dial_anyone(asyncio.Protocol)
     at_once = upstream.dial_anyone_at_once(asyncio.Protocol())
     assert [peer_of(each) for each in (transport, at_once)] == [OTHER] * 2, "the next client goes there at once"
@@ -105,22 +86,22 @@ async def test_silent_address_leaves_time_to_the_next(port, resolve, stack):
 
 
 @in_each_loop
-async def test_client_reaches_a_broker_at_its_second_address(port, resolve, stack):
-    stack.enter_context(closing(socket.create_server((OTHER, port))))
+async def test_client_reaches_a_broker_at_its_second_address(silent, resolve, stack):
+    stack.enter_context(closing(socket.create_server((OTHER, silent))))
     resolve(SILENT, OTHER)
-    upstream = upstream_of(port)
-    upstream.brokers.learn(1, NAME, port)
+    upstream = upstream_of(silent)
+    upstream.brokers.learn(1, NAME, silent)
     transport = await upstream.dial_broker(1, asyncio.Protocol)
     assert peer_of(transport) == OTHER
     transport.abort()
 
 
 @in_each_loop
-async def test_silent_last_address_ends_with_the_time_limit(port, resolve, monkeypatch):
+async def test_silent_last_address_ends_with_the_time_limit(silent, resolve, monkeypatch):
     monkeypatch.setattr("gateway.cluster.upstream.CONNECT_SECONDS", 0.7)
     resolve(OTHER, SILENT)
-    with pytest.raises(OSError, match=f"{NAME}:{port}: no answer within 0.7 s"):
-        await upstream_of(port).dial_anyone(asyncio.Protocol)
+    with pytest.raises(OSError, match=f"{NAME}:{silent}: no answer within 0.7 s"):
+        await upstream_of(silent).dial_anyone(asyncio.Protocol)
 
 
 @in_each_loop
@@ -167,15 +148,15 @@ def server_context(files):
 @pytest.mark.parametrize("addresses", [(SILENT, OTHER), (OTHER,)])
 @pytest.mark.parametrize("encrypted", [False, True])
 @in_each_loop
-async def test_own_connection_reaches_the_second_address(port, resolve, files, addresses, encrypted):
+async def test_own_connection_reaches_the_second_address(silent, resolve, files, addresses, encrypted):
     authority, of_broker = files
     resolve(*addresses)
     trust = ssl.create_default_context(cafile=authority.cert)
     options = {"security_protocol": "SSL", "ssl_context": trust} if encrypted else {}
     context = server_context(of_broker) if encrypted else None
-    async with broker(port, context=context):
+    async with broker(silent, context=context):
         connections = Connections(lambda: options)
-        connection = await connections._connection((NAME, port))
+        connection = await connections._connection((NAME, silent))
         assert connection.host == NAME, "SASL needs the name"
         assert peer_of(connection._writer.transport) == OTHER
         await connections.close()
@@ -183,24 +164,24 @@ async def test_own_connection_reaches_the_second_address(port, resolve, files, a
 
 
 @in_each_loop
-async def test_own_connection_refuses_another_names_certificate(port, resolve, tmp_path):
+async def test_own_connection_refuses_another_names_certificate(silent, resolve, tmp_path):
     authority = Authority(tmp_path)
     resolve(SILENT, OTHER)
     trust = ssl.create_default_context(cafile=authority.cert)
     context = server_context(authority.issue("broker", [OTHER, "other.test"]))
-    async with await asyncio.get_running_loop().create_server(asyncio.Protocol, OTHER, port, ssl=context):
+    async with await asyncio.get_running_loop().create_server(asyncio.Protocol, OTHER, silent, ssl=context):
         connections = Connections(lambda: {"security_protocol": "SSL", "ssl_context": trust})
         with pytest.raises(ClusterError, match="Hostname mismatch"):
-            await connections.ask((NAME, port), object())
+            await connections.ask((NAME, silent), object())
         await connections.close()
 
 
 @in_each_loop
-async def test_client_over_tls_reaches_the_second_address(port, resolve, files, tmp_path):
+async def test_client_over_tls_reaches_the_second_address(silent, resolve, files, tmp_path):
     authority, of_broker = files
     resolve(SILENT, OTHER)
-    async with broker(port, context=server_context(of_broker)):
-        upstream = upstream_of(port, tls={"ca": authority.cert.name}, directory=tmp_path)
+    async with broker(silent, context=server_context(of_broker)):
+        upstream = upstream_of(silent, tls={"ca": authority.cert.name}, directory=tmp_path)
         reader = asyncio.StreamReader()
         transport = await upstream.dial_anyone(lambda: asyncio.StreamReaderProtocol(reader))
         assert peer_of(transport) == OTHER
@@ -210,10 +191,10 @@ async def test_client_over_tls_reaches_the_second_address(port, resolve, files, 
 
 
 @in_each_loop
-async def test_question_for_sasl_reaches_the_second_address(port, resolve):
+async def test_question_for_sasl_reaches_the_second_address(silent, resolve):
     resolve(SILENT, OTHER)
-    async with broker(port, struct.pack(">ihih5s", 0, 33, 1, 5, b"PLAIN")):
-        assert await sasl_mechanisms((NAME, port)) == ("PLAIN",)
+    async with broker(silent, struct.pack(">ihih5s", 0, 33, 1, 5, b"PLAIN")):
+        assert await sasl_mechanisms((NAME, silent)) == ("PLAIN",)
 
 
 @in_each_loop

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import socket
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,25 +21,6 @@ def upstream_of(*ports, host="127.0.0.1", poller=None):
     addresses = [(host, port) for port in ports]
     config = UpstreamConfig(bootstrap_servers=[f"{host}:{port}" for port in ports])
     return Upstream(config, Path(), Brokers(addresses), Counter(), poller)
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def silent(stack):
-    """The port of a server that does not answer: its queue is full, so the kernel drops connections."""
-    server = stack.enter_context(closing(socket.socket()))
-    server.bind(("127.0.0.1", 0))
-    server.listen(0)
-    for _ in range(3):
-        client = stack.enter_context(closing(socket.socket()))
-        client.setblocking(False)
-        client.connect_ex(server.getsockname())
-    return server.getsockname()[1]
 
 
 @pytest.fixture

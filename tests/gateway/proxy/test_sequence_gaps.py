@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.sequence_gaps import MAX_GAPS, MAX_NAME_BYTES, SequenceGaps
+from gateway.proxy.sequence_gaps import MAX_GAPS, SequenceGaps
 from protocol.bodies.produced_topics import ProducedPartition
+from protocol.bodies.topic_lists import MAX_NAME_BYTES
 from tests.gateway.proxy import messages as m
 
 LAST = 2**31 - 1
