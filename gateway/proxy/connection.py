@@ -372,6 +372,8 @@ class Session(BrokerSession):
             if error.limit:
                 self._host.context.outlet.connection_rejected(error.limit, self._core.throttle.origin.address)
             self.close(str(error))
+            if error.limit and self._client is not None:
+                self._client.abort()
         else:
             self._fail(error)
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.collected import over_budget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.fast_path import FastPath
 from gateway.proxy.handler import Connection, EndConnection, InterceptedRequest, OwnAnswer
@@ -37,7 +38,7 @@ class SessionCore:
     All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
     """
 
-    __slots__ = ("_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
+    __slots__ = ("_evicted", "_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
         self.in_flight: InFlight = deque()
@@ -60,6 +61,8 @@ class SessionCore:
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
         self.requests = RequestStream(wire, context, connection, self.in_flight, self.responses, fast_path, produce)
+        self._evicted = ""
+        self.responses.held.evict = self.requests.collected.evict = self._evict
 
     def begin(self, now: float) -> None:
         """Check the limits of the client's user, unless the client still has to authenticate."""
@@ -122,7 +125,9 @@ class SessionCore:
             self.reconsider(now)
 
     def ready(self, now: float) -> None:
-        """Ask the waiting handler again."""
+        """Ask the waiting handler again. Raises EndConnection if other connections need the bytes that this one holds."""
+        if self._evicted:
+            raise over_budget(self._evicted)
         self.requests.resume(now, ready=True)
         if self.throttle.active:
             self.requests.pause_where_muted()
@@ -157,6 +162,10 @@ class SessionCore:
             return False
         self.requests.half_close(now)
         return True
+
+    def _evict(self, why: str) -> None:
+        self._evicted = why
+        self.connection.ready()
 
     def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
         self.requests.send_own_request(frame, take, now)
