@@ -97,8 +97,9 @@ class OncePerPeer(logging.Filter):
 
     The key is a record's `reason` and the host of its `peer`. For reasons that begin with `broker_` it is the `broker`: a
     broker that closes all connections is one peer. For reasons that begin with `quota_` it is the quota's kind and entity.
-    Records without a `reason` pass, and so do errors without a `peer`. At most `size` keys exist in `seconds`; further peers of
-    a reason count as one. `now` is monotonic.
+    Without a `peer` it is the type of the exception, if there is one: another bug in the same place has its own traceback.
+    Records without a `reason` pass. At most `size` keys exist in `seconds`; further peers of a reason count as one. `now` is
+    monotonic.
     """
 
     def __init__(self, seconds: float = 60.0, size: int = 1_000, now: Callable[[], float] = clock.monotonic) -> None:
@@ -112,7 +113,7 @@ class OncePerPeer(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """True if the record is logged, with the number of suppressed records in `repeated`."""
         reason, peer = getattr(record, "reason", None), str(getattr(record, "peer", ""))
-        if reason is None or (record.levelno >= logging.ERROR and not peer):
+        if reason is None:
             return True
         now = self._now()
         self._forget(now)
@@ -141,7 +142,11 @@ class OncePerPeer(logging.Filter):
 def _source(record: logging.LogRecord, reason: str, peer: str) -> str:
     if reason.startswith(_OF_QUOTAS):
         return "\0".join(str(getattr(record, name, "")) for name in _BUCKET)
-    return str(getattr(record, "broker", "")) if reason.startswith(_OF_BROKERS) else peer.rpartition(":")[0]
+    if reason.startswith(_OF_BROKERS):
+        return str(getattr(record, "broker", ""))
+    if not peer and record.exc_info:
+        return str(record.exc_info[0])
+    return peer.rpartition(":")[0]
 
 
 class OfWorker(logging.Filter):

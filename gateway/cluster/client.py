@@ -7,16 +7,20 @@ from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    IncompatibleBrokerVersion,
     MessageSizeTooLargeError,
     NoError,
     RecordListTooLargeError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
 )
 
+from gateway.cluster.any_address import create_conn
 from gateway.cluster.brokers import Address
 from gateway.cluster.requests import BrokerRequest
 
@@ -36,7 +40,14 @@ Answer = Any
 
 
 class ClusterError(Exception):
-    """The cluster or a broker can't be reached, or refuses a request."""
+    """The cluster or a broker can't be reached, or refuses a request.
+
+    Errors with the same `cause` differ only in brokers, numbers or the network's words.
+    """
+
+    def __init__(self, text: str, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause or type(self).__name__
 
 
 class MissingTopicError(ClusterError):
@@ -45,6 +56,10 @@ class MissingTopicError(ClusterError):
 
 class OtherClusterError(ClusterError):
     """The answer is that of a broker of another cluster. The message has the remedy."""
+
+
+class NotAuthorizedError(ClusterError):
+    """Weir's own user lacks an ACL."""
 
 
 class TooLargeError(ClusterError):
@@ -74,7 +89,7 @@ def answer_of(api: str) -> Iterator[None]:
     except ClusterError:
         raise
     except Exception as error:
-        raise ClusterError(f"the answer to {api} is unreadable: {error!r}") from error
+        raise ClusterError(f"the answer to {api} is unreadable: {error!r}", f"unreadable {api}") from error
 
 
 def plaintext() -> Mapping[str, Any]:
@@ -119,7 +134,11 @@ class Connections:
             # A RuntimeError is a KafkaError, or uvloop's for a transport that has closed before the request was written.
             lost = isinstance(error, RuntimeError | OSError | EOFError | ValueError | AssertionError)
             problem = str(error) or type(error).__name__
-            raise ClusterError(f"{host}:{port}: {problem if lost else f'an answer is unreadable: {error!r}'}") from error
+            text = problem if lost else f"an answer is unreadable: {error!r}"
+            # A refusal is a cause of its own. For a lost connection, the network has many words.
+            refused = isinstance(error, BrokerResponseError | IncompatibleBrokerVersion)
+            cause = type(error).__name__ if refused or not lost else ""
+            raise ClusterError(f"{host}:{port}: {text}", cause) from error
 
     async def ask_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
         """Try the addresses in turn. Raises ClusterError, which names the problem of each: OtherClusterError if one is that."""
@@ -174,7 +193,8 @@ class Connections:
 async def _in_turn(
     ask: Callable[[Address, AnyRequest], Awaitable[Answer]], addresses: Iterable[Address], request: AnyRequest
 ) -> Answer:
-    problems: dict[str, None] = {}
+    problems: set[str] = set()
+    causes: set[str] = set()
     kind = ClusterError
     for address in dict.fromkeys(addresses):
         try:
@@ -182,10 +202,12 @@ async def _in_turn(
         except CredentialsError:
             raise
         except ClusterError as error:
-            problems[str(error)] = None
+            problems.add(str(error))
+            causes.add(error.cause)
             if isinstance(error, OtherClusterError):
                 kind = OtherClusterError
-    raise kind("; ".join(problems) or "there is no broker to ask")
+    # Callers shuffle the addresses. The text must not change with each attempt, because `Discovery` logs a new text.
+    raise kind("; ".join(sorted(problems)) or "there is no broker to ask", causes.pop() if len(causes) == 1 else "")
 
 
 def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:
@@ -197,6 +219,8 @@ def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -
 
 _ERRORS: Final[Mapping[type[BrokerResponseError], type[ClusterError]]] = {
     UnknownTopicOrPartitionError: MissingTopicError,
+    TopicAuthorizationFailedError: NotAuthorizedError,
+    ClusterAuthorizationFailedError: NotAuthorizedError,
     MessageSizeTooLargeError: TooLargeError,
     RecordListTooLargeError: TooLargeError,
 }
@@ -206,4 +230,4 @@ def check_error(code: int, subject: str) -> None:
     """Raise ClusterError for an error code of Kafka's other than 0."""
     kind = for_code(code)
     if kind is not NoError:
-        raise _ERRORS.get(kind, ClusterError)(f"{subject}: {kind.__name__} ({code})")
+        raise _ERRORS.get(kind, ClusterError)(f"{subject}: {kind.__name__} ({code})", kind.__name__)

@@ -11,6 +11,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.sasl import SaslHandshakeRequest
 
 from gateway import clock
+from gateway.cluster.any_address import open_streams
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import ClusterError, CredentialsError, OtherClusterError, answer_of
 from gateway.cluster.metadata import ClusterMetadata
@@ -211,7 +212,7 @@ async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -
     """
     async with asyncio.timeout(PROBE_SECONDS):
         with bad_names_as_os_errors():
-            reader, writer = await asyncio.open_connection(*address, ssl=tls)
+            reader, writer = await open_streams(address, tls)
         try:
             request = SaslHandshakeRequest(version=1, mechanism=_NO_MECHANISM)
             request.with_header(client_id="weir")

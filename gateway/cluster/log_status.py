@@ -1,6 +1,33 @@
 """The state of a topic's reader and publisher, for metrics and messages."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+AGAIN_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class LoggedCauses:
+    """Decides which failures in a row are logged: the first one, and one with another cause than the last logged one.
+
+    Two causes may alternate with each attempt. So each cause is logged at most once in `AGAIN_SECONDS`.
+    """
+
+    _last: str | None = None
+    _logged_at: dict[str, float] = field(default_factory=dict)
+
+    def is_news(self, cause: str, now: float) -> bool:
+        """True if a failure with this cause is to be logged. `now` is monotonic seconds."""
+        if cause == self._last or now - self._logged_at.get(cause, float("-inf")) < AGAIN_SECONDS:
+            return False
+        self._last = cause
+        self._logged_at[cause] = now
+        return True
+
+    def clear(self) -> None:
+        """Note a success. The next failure is logged."""
+        self._last = None
+        self._logged_at.clear()
 
 
 @dataclass(slots=True)
@@ -9,6 +36,7 @@ class LinkStatus:
 
     connected: bool = False
     problem: str = ""
+    causes: LoggedCauses = field(default_factory=LoggedCauses)
 
 
 @dataclass(slots=True)

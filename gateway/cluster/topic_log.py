@@ -18,7 +18,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, MissingTopicError, answer_of, check_error
+from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorizedError, answer_of, check_error
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
 from gateway.cluster.record_batches import NO_TIMESTAMP, Record, batches_of
@@ -125,7 +125,7 @@ class TopicLog:
                 try:
                     await self._follow()
                 except ClusterError as error:
-                    self._note(self.status.reader, "read", str(error))
+                    self._failed(self.status.reader, "read", error)
                     self.status.interrupted |= not isinstance(error, MissingTopicError)
                 await self._reading.close()
                 await asyncio.sleep(RETRY_SECONDS)
@@ -146,11 +146,11 @@ class TopicLog:
         except ClusterError as error:
             self._write_leaders = None
             self.status.publication_errors_total += 1
-            self._note(self.status.publisher, "written", str(error))
+            self._failed(self.status.publisher, "written", error)
             raise
         self.status.published_total += len(records)
         self.status.published_at = clock.monotonic()
-        self._note(self.status.publisher, "written", "")
+        self._worked(self.status.publisher, "written")
         return written
 
     async def end(self) -> Written:
@@ -185,7 +185,7 @@ class TopicLog:
             topic, max_age = await self._ensure(self._reading, max_age), MAX_AGE_SECONDS
             await self._adopt(topic)
             await self._fetch(topic.leaders)
-            self._note(self.status.reader, "read", "")
+            self._worked(self.status.reader, "read")
             await asyncio.sleep(0.0 if self.status.behind else self.pause)
 
     async def _adopt(self, topic: TopicLook) -> None:
@@ -285,7 +285,8 @@ class TopicLog:
 
     def _unreadable(self, partition: int, position: int, why: object) -> ClusterError:
         remedy = "if this persists, delete the topic: Weir creates it again"
-        return ClusterError(f"{self.spec.name}-{partition}: the batch at offset {position} can't be read: {why} — {remedy}")
+        text = f"{self.spec.name}-{partition}: the batch at offset {position} can't be read: {why} — {remedy}"
+        return ClusterError(text, "unreadable batch")
 
     async def _twice(self, attempt: Callable[[], Awaitable[Written]]) -> Written:
         """Look for the leaders again after a ClusterError, once: they may have moved, or the topic may be deleted."""
@@ -324,17 +325,23 @@ class TopicLog:
                 with answer_of("Produce"):
                     ((_, ((_, code, first, *_),)),) = response.topics
                     if code == _INVALID_TIMESTAMP:
-                        raise ClusterError(f"the brokers refuse this machine's time: set its clock ({code})")
+                        raise ClusterError(f"the brokers refuse this machine's time: set its clock ({code})", "clock")
                     check_error(code, f"{self.spec.name}-{partition}")
                     ends[partition] = first + count
         return Written(topic.topic_id, ends)
 
-    def _note(self, link: LinkStatus, done: str, problem: str) -> None:
-        if problem and (link.connected or not link.problem):
-            _log.warning("topic %s can't be %s: %s", self.spec.name, done, problem)
-        elif not problem and link.problem:
+    def _failed(self, link: LinkStatus, done: str, error: ClusterError) -> None:
+        right = "Read" if link is self.status.reader else "Write"
+        remedy = f" — give Weir's user Create, {right}, Describe and DescribeConfigs on this topic: docs/reference/acls.md"
+        link.connected, link.problem = False, f"{error}{remedy if isinstance(error, NotAuthorizedError) else ''}"
+        if link.causes.is_news(error.cause, clock.monotonic()):
+            _log.warning("topic %s can't be %s: %s", self.spec.name, done, link.problem)
+
+    def _worked(self, link: LinkStatus, done: str) -> None:
+        if link.problem:
             _log.info("topic %s is %s again", self.spec.name, done)
-        link.connected, link.problem = not problem, problem
+            link.causes.clear()
+        link.connected, link.problem = True, ""
 
     async def _ensure(self, client: OwnClient, max_age: float = 0.0) -> TopicLook:
         """Return the topic, created if it is missing, when each partition has a leader. Raises ClusterError."""
@@ -348,7 +355,7 @@ class TopicLog:
                 await self._check_policy(client)
                 return topic
             if clock.monotonic() >= deadline:
-                raise ClusterError(f"topic {self.spec.name} has no leader")
+                raise ClusterError(f"topic {self.spec.name} has no leader", "no leader")
             await asyncio.sleep(0.1)
 
     async def _create(self, client: OwnClient, look: ClusterLook) -> None:

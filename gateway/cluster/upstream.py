@@ -6,12 +6,12 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from gateway import clock, open_files
+from gateway.cluster.any_address import is_ip_address, open_connection
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.deadlines import Deadlines
 from gateway.cluster.login import Login
@@ -66,16 +66,15 @@ async def connect(
     address: Address, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None
 ) -> asyncio.Transport:
     """Connect a protocol, with TLS if there is a context. Raises OSError."""
-    loop = asyncio.get_running_loop()
     if context is None:
         with bad_names_as_os_errors():
-            transport, _ = await loop.create_connection(protocol, *address)
+            transport, _ = await open_connection(protocol, address)
         return transport
-    done = loop.create_future()
+    done = asyncio.get_running_loop().create_future()
     tls = TlsTransport(context, BrokerHandshake(protocol(), done), address[0])
     try:
         with bad_names_as_os_errors():
-            await loop.create_connection(lambda: cast("asyncio.Protocol", tls), *address)
+            await open_connection(lambda: cast("asyncio.Protocol", tls), address)
         await done
         return cast("asyncio.Transport", tls)
     except BaseException:
@@ -253,9 +252,7 @@ class Upstream:
 
     def _literal(self, address: Address) -> tuple[Address, float] | None:
         """Remember an address whose host is an IP address."""
-        try:
-            ip_address(address[0])
-        except ValueError:
+        if not is_ip_address(address[0]):
             return None
         self._resolved[address] = known = address, inf
         return known

@@ -15,7 +15,7 @@ from gateway.config.explain import explain, problem
 from gateway.config.model import (
     WeirConfig,
 )
-from gateway.config.paths import check_paths
+from gateway.config.paths import check_paths, check_paths_of_worker
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.features.notify.config import WITH_SECRETS
 from gateway.files.path_faults import READABLE, read_remedy
@@ -78,7 +78,7 @@ def kept_config(config: WeirConfig) -> str:
 
 
 def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
-    """Read a config that was valid and has been saved by `kept_config`. The files that it names are checked again.
+    """Read a config that was valid and has been saved by `kept_config`. The files that a worker uses are checked again.
 
     Raises ConfigError. It is not parsed as YAML, because YAML reads some of JSON differently, such as 5e-05 and an emoji.
     """
@@ -86,7 +86,7 @@ def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
     lines: dict[KeyPath, int] = {
         ("quotas", name, index): line for name in _ROWS for index, line in enumerate(kept["lines"][name]) if line is not None
     }
-    return _validated(Document(kept["config"], lines, [], []), source, directory, _CHECKS)
+    return _validated(Document(kept["config"], lines, [], []), source, directory, _OF_WORKER)
 
 
 def _validated(document: Document, source: str, directory: Path | None, checks: Sequence[Check]) -> WeirConfig:
@@ -141,6 +141,8 @@ def _check_webhooks(config: WeirConfig, document: Document, file: Path) -> Itera
 
 _OF_RELOAD: Final[Sequence[Check]] = (_check_webhooks,)
 _CHECKS: Final[Sequence[Check]] = (check_certificates, check_paths, _check_password, *_OF_RELOAD)
+# The supervisor alone sends notifications (decision 014), so no worker needs their files.
+_OF_WORKER: Final[Sequence[Check]] = (check_certificates, check_paths_of_worker, _check_password)
 _OF_CONNECTIONS: Final[Sequence[Check]] = (check_upstream_certificates, _check_password)
 
 

@@ -325,7 +325,7 @@ class WeirConfig(Section):
         if not is_loopback(self.admin.host):
             found.append(
                 f"admin.host: {self.admin.host} is reachable from other machines, and the admin server has no "
-                "password — bind 127.0.0.1, or restrict access with a firewall or NetworkPolicy"
+                "password — use a firewall or NetworkPolicy, or bind 127.0.0.1 outside Kubernetes"
             )
         return found
 

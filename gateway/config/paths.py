@@ -1,7 +1,7 @@
 """Checks of the paths to which Weir writes: the files of `state`, and the folder of the ledger."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,9 @@ def check_paths(config: "WeirConfig", document: Document, config_file: Path) -> 
 
     The section `ledger` checks its folder itself, because that path does not depend on the config file's directory.
     """
-    faulty = False
-    for key in _STATE:
-        given = getattr(config.state, key)
-        if given is not None and (fault := path_fault(config_file.parent / given, folder=False)) is not None:
-            faulty = True
-            yield problem(document, ("state", key), *fault, value=given)
-    if faulty:
+    faults = list(_state_faults(config, document, config_file, _STATE))
+    yield from faults
+    if faults:
         return
     known = {config_file.resolve(): "the config file"}
     for key, path in config.state.files(config_file, config.workers):
@@ -36,6 +32,22 @@ def check_paths(config: "WeirConfig", document: Document, config_file: Path) -> 
         if other != own:
             message = f"makes Weir overwrite {path}, which is {other}"
             yield problem(document, ("state", key), message, "give the path of another file", value=getattr(config.state, key))
+
+
+def check_paths_of_worker(config: "WeirConfig", document: Document, config_file: Path) -> Iterator[Problem]:
+    """The same for one of several workers, without the files of the supervisor alone.
+
+    The file at `state.usage_path` itself is one of them, because each worker has a numbered one beside it. The supervisor has
+    checked that no two paths are the same.
+    """
+    yield from _state_faults(config, document, config_file, ("path",))
+
+
+def _state_faults(config: "WeirConfig", document: Document, config_file: Path, keys: Iterable[str]) -> Iterator[Problem]:
+    for key in keys:
+        given = getattr(config.state, key)
+        if given is not None and (fault := path_fault(config_file.parent / given, folder=False)) is not None:
+            yield problem(document, ("state", key), *fault, value=given)
 
 
 def path_warnings(config: "WeirConfig", directory: Path, *, starts: bool = False) -> Iterator[str]:

@@ -153,7 +153,7 @@ class _NewConfig:
     changes: tuple[str, ...]
     warnings: tuple[str, ...]
     characters: int
-    same: bool
+    same: bool = False
 
 
 class Reloader:
@@ -302,15 +302,17 @@ class Reloader:
         if not isinstance(content, str):
             return content
         try:
+            if self._seen is None:  # as a rule, it is the config of the start: a worker needs none of the files of a reload
+                new = parse_config(content, source=str(self._path))
+                if new == self._current:
+                    return _NewConfig(new, (), (), len(content), same=True)
             new = parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
             planned = plan(self._current, new)
             warnings = (*new.warnings(), *past_warnings(new.quotas.places, clock.utc()))
             if planned.problems:
                 return planned.problems
-            same = self._seen is None and new == self._current  # as a rule at the start, and only then it matters
-            if not same:
-                self._prepare(new)
-            return _NewConfig(new, planned.changes, warnings, len(content), same)
+            self._prepare(new)
+            return _NewConfig(new, planned.changes, warnings, len(content))
         except ConfigError as error:
             return error.problems
         except Exception as error:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
         print(f"dry run: the brokers would accept the removal; {options.restore_file} was not written, and nothing was changed")
         return 0
     if not options.yes:
-        _confirm(len(plan.translation.moved), input)
+        _confirm(len(plan.translation.moved), shared=config.sharing is not None, ask=input)
     try:
         asyncio.run(_carry_out(access, plan, options))
     except KeyboardInterrupt:
@@ -92,11 +92,14 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
 
 
 async def _planned(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> _Plan:
-    copies = 1 if config.sharing is not None else max(config.workers, len(options.admin))
+    gateways = len({*options.admin}) or 1
+    copies = 1 if config.sharing is not None else config.workers * gateways
     api = await StateFile(config.state.file(path)).load()
     rows, at_each_broker = lasting(config.quotas.entities), config.quotas.scope == BROKER
     file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, rows, copies, at_each_broker), api)
-    running = [with_api_quotas(await _running_quotas(url), api) for url in options.admin]
+    running = [with_api_quotas(await _running_quotas(url, gateways), api) for url in options.admin]
+    if copies > 1:  # one refusal names them all
+        running = [replace(gateway, copies=1) for gateway in running]
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
         check_not_gateway(config, list(cluster.brokers.values()))
@@ -110,15 +113,18 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
     return _Plan(cluster, translation, tuple(found), _text(config, cluster, translation, file, options))
 
 
-async def _running_quotas(admin: str) -> GatewayQuotas:
-    """Raises MigrationError if the admin server does not answer as Weir's does."""
+async def _running_quotas(admin: str, gateways: int = 1) -> GatewayQuotas:
+    """`gateways` is the number of all. Raises MigrationError if the admin server does not answer as Weir's does."""
     try:
         async with aiohttp.ClientSession() as session:
             answer = await ask(session, admin, "/api/config", "warnings")
-        quotas = answer["config"]["quotas"]
+        config = answer["config"]
+        quotas = config["quotas"]
         rows = lasting([entity_quota(row) for row in quotas["entities"]])
         name = f"the gateway at {admin} (config version {answer['version']})"
-        return GatewayQuotas(name, quotas["enforce"] is True, rows, at_each_broker=quotas.get("scope") == BROKER)
+        # The file's `sharing` takes effect at a restart.
+        copies = 1 if config.get("sharing") is not None else int(config.get("workers", 1)) * gateways
+        return GatewayQuotas(name, quotas["enforce"] is True, rows, copies, quotas.get("scope") == BROKER)
     except AdminUnreachableError as error:
         raise MigrationError(f"--admin: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -140,7 +146,10 @@ def _text(config: WeirConfig, cluster: Cluster, translation: Translation, file: 
         if not options.admin:
             notes.append("note: only the file was compared; --admin URL also compares the config that a gateway runs with")
         if config.sharing is None:
-            notes.append("note: without `sharing` in the config, each gateway gives every client its whole limit")
+            notes.append(
+                "note: the config has no `sharing`, so N gateways give each client N times its limit;"
+                " lift counts gateways only by --admin"
+            )
         if config.quota_admins:
             notes.append("note: quotas that were set through Weir's quota API count if state.path is on this host")
     return printable_lines([*lines, *notes])
@@ -185,11 +194,15 @@ def _removal(plan: _Plan) -> dict[Entity, dict[str, float | None]]:
     return {entity: dict.fromkeys(limits) for entity, limits in plan.lifted.items()}
 
 
-def _confirm(count: int, ask: Callable[[str], str]) -> None:
+def _confirm(count: int, *, shared: bool, ask: Callable[[str], str]) -> None:
+    """Without `shared`, the question is also about other gateways: lift can't know of them."""
     if not sys.stdin.isatty():
         raise MigrationError("stdin is not a terminal, so nobody can confirm the lift — add --yes")
+    only = (
+        "" if shared else "Do all clients use one gateway? Without `sharing`, N gateways give each client N times its limit. "
+    )
     try:
-        answer = ask(f"Remove these {count} quotas from the brokers? Type yes: ")
+        answer = ask(f"{only}Remove these {count} quotas from the brokers? Type yes: ")
     except EOFError:
         answer = ""
     if answer.strip().lower() != "yes":

@@ -56,8 +56,8 @@ def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
         )
     if translation.moved and gateway.copies > 1:
         found.append(
-            f"{gateway.source}: sharing is empty, so each of {gateway.copies} processes would give every client its whole"
-            " limit — add 'sharing: {}'"
+            f"{gateway.source}: sharing is missing or empty, so each of {gateway.copies} processes would give every client its"
+            " whole limit — add 'sharing: {}', and restart Weir"
         )
     rows = gateway.by_entity()
     for quota in translation.moved:

@@ -63,14 +63,14 @@ class ChannelThrottle:
         self.active = False
         self.until = 0.0
 
-    def charge(self, buckets: tuple[Bucket, ...], size: int, now: float, entry: Entry | None) -> None:
+    def charge(self, buckets: tuple[Bucket, ...], size: int, now: float, entry: Entry | None, *, paid: int = 0) -> None:
         """Charge each bucket for a request of `size` bytes by its kind's figures, and mute the client if that is too much.
 
-        `entry` is as for `start`.
+        `paid` of the bytes are charged already. `entry` is as for `start`.
         """
         for bucket in buckets:
             cost = bucket.per_message + bucket.per_byte * size
-            verdict = bucket.charge(cost, now)
+            verdict = bucket.charge(cost - bucket.per_byte * paid, now)
             if verdict[0] > 0.0:
                 self.start(verdict, now, bucket, entry, cost)
 

@@ -12,8 +12,8 @@ MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
 """The limit for Produce requests, which have a budget of their own. One may have `connections.max_frame_bytes`."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""The limit for collected answers. They count until the client has read them: otherwise a client that reads nothing could hold
-any number of bytes."""
+"""The limit for collected answers, and for Weir's own. They count until the client has read them: otherwise a client that
+reads nothing could hold any number of bytes."""
 
 UNCOUNTED_BYTES: Final = 16 * 1024
 """The bytes that each connection may always hold, so that no client can keep others from small requests and answers."""
@@ -125,7 +125,7 @@ class CollectBudget:
     def __init__(self) -> None:
         self.requests = Budget(MAX_COLLECTED_BYTES, "unfinished requests")
         self.records = Budget(MAX_RECORDS_BYTES, "unfinished requests")
-        self.answers = Budget(MAX_ANSWER_BYTES, "answers that it has to see whole")
+        self.answers = Budget(MAX_ANSWER_BYTES, "answers that it collects or makes")
 
 
 class Collected(Holder):
@@ -173,33 +173,58 @@ class Collected(Holder):
 
 
 class HeldAnswers(Holder):
-    """The bytes of collected answers that one connection holds: of one that arrives, and of those that its client has not read.
+    """The bytes of answers that one connection holds whole, collected ones and Weir's own.
 
-    `close`: the broker's last answers wait for nobody.
+    One answer arrives, own answers wait for their turn, and the client has not read others. The client may get more bytes than
+    have arrived: Weir adds the results of refused partitions. `close`: the broker's last answers wait for nobody.
     """
 
-    __slots__ = ("_arriving", "_unread")
+    __slots__ = ("_arriving", "_unread", "_waiting")
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
         self._arriving = 0
+        self._waiting = 0
         self._unread = 0
 
     def begin(self, size: int) -> None:
         """An answer of `size` bytes begins to arrive."""
         self._arriving = size
-        self._count(self._arriving + self._unread)
+        self._hold()
 
-    def end(self) -> None:
-        """The answer has arrived."""
-        self._unread += self._arriving
+    def end(self, size: int) -> None:
+        """The answer has arrived, and its client gets `size` bytes for it."""
         self._arriving = 0
+        self.add(size)
+
+    def add(self, size: int) -> None:
+        """The client gets an answer of `size` bytes that has arrived at once."""
+        self._unread += size
+        self._hold()
+
+    def wait(self, size: int) -> None:
+        """An answer of Weir's own, of `size` bytes, waits for its turn."""
+        self._waiting += size
+        self._hold()
+
+    def written(self, size: int) -> None:
+        """The turn of that answer has come."""
+        self._waiting -= size
+        self._unread += size
 
     def read(self) -> None:
-        """The client has read all answers but the one that arrives."""
+        """The client has read all answers that were written."""
         self._unread = 0
-        self._count(self._arriving)
+        self._hold()
 
-    def check(self) -> None:
-        """Raise EndConnection, once, if all connections together hold too many bytes and this one is the heaviest."""
+    def settle(self, *, unread: bool) -> None:
+        """Note if the client leaves bytes unread, or has read all.
+
+        Raise EndConnection, once, if all connections together hold too many bytes and this one is the heaviest.
+        """
+        if not unread:
+            self.read()
         self._budget.check(self)
+
+    def _hold(self) -> None:
+        self._count(self._arriving + self._waiting + self._unread)

@@ -87,18 +87,12 @@ class SessionCore:
             raise EndConnection(why)
         responses = self.responses
         if responses.held.counted:
-            self._check_held_answers()
+            responses.held.settle(unread=self.requests.client_full)
         if responses.resumable or self.requests.crowded:
             responses.resumable = False
             self.requests.resume(now)
         if self.throttle.active:
             self.requests.pause_where_muted()
-
-    def _check_held_answers(self) -> None:
-        held = self.responses.held
-        if not self.requests.client_full:
-            held.read()
-        held.check()
 
     def client_reads(self, now: float) -> None:
         """Take the client's requests again, as it has read its responses."""

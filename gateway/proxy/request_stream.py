@@ -193,6 +193,7 @@ class RequestStream:
             header = parse_request_header(data, pos + LENGTH_BYTES, min(after, end), after)
             request = Request(data, pos, after, header, now)
             if self._direction.state is RequestState.HALF_CLOSED and not self._produce.wants_no_answer(request, now):
+                self._produce.forget_collected()
                 splitter.drop(after)
                 return HANDLER_COST
             verdict = self._decision.decide(request, now)
@@ -238,9 +239,10 @@ class RequestStream:
         if request.answered:
             self._in_flight.append(request.entry)
             if self._held_since >= 0.0 and not own_bytes:
-                self._responses.waited(request.entry, now - self._held_since)
+                self._responses.latency.waited(request.entry, now - self._held_since)
         if own_bytes:
             self._responses.own_answer(own_bytes, now)
+            self._responses.held.settle(unread=self.client_full)
         return True
 
     def _wait(self, event: RequestEvent, now: float) -> None:

@@ -127,8 +127,9 @@ class CollectedBody:
         return b""
 
     def finish(self, now: float) -> Data:
-        self._held.end()
-        return self._change(bytes(self._frame), now)
+        changed = self._change(bytes(self._frame), now)
+        self._held.end(len(changed))
+        return changed
 
 
 class SearchedBody:

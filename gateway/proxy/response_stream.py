@@ -10,10 +10,10 @@ from librt.strings import read_i32_be
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.collected import HeldAnswers
 from gateway.proxy.context import SessionContext
-from gateway.proxy.counters import LATENCY_BUCKETS
 from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest
+from gateway.proxy.latency import AnswerLatency
 from gateway.proxy.response_bodies import (
     NO_REWRITE,
     PLAIN,
@@ -37,7 +37,6 @@ from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
 from protocol.throttle import read_throttle, throttle_offset
 
-_SLOTS_PER_SECOND: Final = 1 << 20
 _NO_ERROR: Final = b"\0\0"
 _NO_TAGS: Final = b"\0"
 _THROTTLE_AND_TAGS: Final = 5
@@ -52,8 +51,7 @@ class ResponseStream:
 
     __slots__ = (
         "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
-        "_in_flight", "_latency", "_latency_seconds", "_throttle", "_wait_moves", "_wait_seconds", "_waits",
-        "current", "held", "own_bytes", "raw_due", "resumable", "write",
+        "_in_flight", "_throttle", "current", "held", "latency", "own_bytes", "raw_due", "resumable", "write",
     )  # fmt: skip
 
     def __init__(
@@ -62,11 +60,7 @@ class ResponseStream:
         self.write: Write = wire.write_client
         self._context = context
         self._fetch = fetch_handler
-        self._latency = context.counters.latency
-        self._latency_seconds = context.counters.latency_seconds
-        self._wait_moves = context.counters.wait_moves
-        self._wait_seconds = context.counters.wait_seconds
-        self._waits: dict[Entry, float] = {}  # of requests in flight
+        self.latency = AnswerLatency(context.counters)
         self._throttle = throttle
         self._in_flight = in_flight
         self.held = HeldAnswers(context.collect_budget.answers)
@@ -117,7 +111,7 @@ class ResponseStream:
             if entry.correlation_id != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
                 break
             in_flight.popleft()
-            self._note_latency(entry, now)
+            self.latency.note(entry, now)
             pos += 4 + size
             if pos > end:
                 self.current = entry
@@ -167,7 +161,7 @@ class ResponseStream:
                     end = pos
                     break
                 self._in_flight.popleft()
-                self._note_latency(entry, now)
+                self.latency.note(entry, now)
                 pos = after
                 if pos > end:
                     self.current = entry
@@ -179,38 +173,18 @@ class ResponseStream:
             raise
         self._write(pieces, chunk, start, end)
 
-    def _note_latency(self, entry: Entry, now: float) -> None:
-        api_key = entry.api_key
-        latency = now - entry.since
-        slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
-        self._latency[api_key][slot] += 1
-        self._latency_seconds[api_key] += latency
-        if self._waits:
-            self._note_wait(entry, latency, slot)
-        for bucket in entry.buckets:
-            bucket.answered_total += 1
-            bucket.latency_seconds_total += latency
-
-    def waited(self, entry: Entry, seconds: float) -> None:
-        """Note that a request waited in Weir before its `since`."""
-        self._waits[entry] = seconds
-
-    def _note_wait(self, entry: Entry, latency: float, slot: int) -> None:
-        wait = self._waits.pop(entry, 0.0)
-        if wait > 0.0:
-            moves = self._wait_moves[entry.api_key]
-            moves[slot] -= 1
-            moves[min(int((latency + wait) * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)] += 1
-            self._wait_seconds[entry.api_key] += wait
-
     @property
     def unfinished(self) -> bool:
         """True while a response has begun and is not over."""
         return self._framing.skip > 0
 
     def own_answer(self, size: int, now: float) -> None:
-        """Count an answer of Weir's own, the last one in flight, and write it if its turn has come."""
+        """Count an answer of Weir's own, the last one in flight, and write it if its turn has come.
+
+        The caller settles `held` afterwards.
+        """
         self.own_bytes += size
+        self.held.wait(size)
         if self.current is None:
             self._write(self._own_answers(now), b"", 0, 0)
 
@@ -349,7 +323,9 @@ class ResponseStream:
     def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
         """Collect a response, and change it once it is whole."""
         if after <= len(chunk):
-            pieces += (memoryview(chunk)[start:pos], change(chunk[pos:after], now))
+            changed = change(chunk[pos:after], now)
+            self.held.add(len(changed))
+            pieces += (memoryview(chunk)[start:pos], *in_pieces(changed))
             return after
         self.held.begin(after - pos)
         pieces.append(memoryview(chunk)[start:pos])
@@ -386,8 +362,9 @@ class ResponseStream:
             if not isinstance(special, OwnAnswer):
                 break
             self.own_bytes -= len(special.frame)
+            self.held.written(len(special.frame))
             self._in_flight.popleft()
-            own.append(self._patched(special.frame, entry, now))
+            own += in_pieces(self._patched(special.frame, entry, now))
             if self._throttle.answered(entry):
                 self.resumable = True
         return own

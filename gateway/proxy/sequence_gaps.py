@@ -22,6 +22,9 @@ NOT_ENOUGH_REPLICAS: Final = 19
 MAX_GAPS: Final = 10_000
 """Per connection: partitions of idempotent producers of which the producer has not yet resent a refused batch."""
 
+MAX_NAME_BYTES: Final = 249
+"""The longest name of a topic in Kafka. No broker takes a batch for a longer one, so no batch is awaited either."""
+
 BEHIND_MESSAGE: Final = "Weir: an earlier batch of this producer was refused and has to come first; try again later"
 
 
@@ -50,7 +53,7 @@ class SequenceGaps:
     def refuses(self, frame: bytes, topic: bytes, partition: ProducedPartition, *, refused: bool) -> bool:
         """True if the broker must not get the partition's batch. `refused` batches are noted as missing."""
         sequence = producer_sequence(frame, partition)
-        if sequence is None:
+        if sequence is None or len(topic) > MAX_NAME_BYTES:
             return refused
         producer_id, epoch, first = sequence
         producer = (topic, partition.partition_index, producer_id)

@@ -100,14 +100,17 @@ class Bucket:
         return 0.0, False
 
     def record(self, amount: int, now: float) -> None:
-        """Measure `amount` (negative: give it back) without throttling this request. A debt throttles the next request."""
+        """Measure `amount` (negative: undo the last charge) without throttling this request. A debt throttles the next one."""
         meter = self.meter
         if meter is None and self.successor is not None:
             self.successor(self, now).record(amount, now)
             return
         self.amount_total += amount
         if meter is not None:
-            meter.charge(amount, now)
+            if amount < 0:
+                meter.take_back(-amount, now)
+            else:
+                meter.charge(amount, now)
 
     def enter_queue(self, amount: int, turn: float, now: float) -> tuple[float, bool, float]:
         """The verdict on a connection's first request, which waits unforwarded while this bucket is in debt; and its turn.
@@ -127,20 +130,20 @@ class Bucket:
             self.first_requests.waiting += amount
         return delay, enforced, turn
 
-    def enter(self, longest: float, now: float) -> QuotaVerdict:
-        """Count one connection, unless the connection goes over the quota. The delay is at most `longest` seconds.
+    def enter(self, longest: float, now: float, patience: float = 0.0) -> QuotaVerdict:
+        """Count one connection. If the enforced delay is above `patience`, the connection is refused and uses nothing.
 
-        Kafka records the connection, checks, and takes it back (`recordIpConnectionMaybeThrottle`), so that a rejected
-        connection uses nothing of the quota.
+        Kafka records the connection, checks, and takes it back (`recordIpConnectionMaybeThrottle`). The delay is at most
+        `longest` seconds.
         """
         meter = self.meter
-        delay, enforced = 0.0, False
-        if meter is not None:
-            delay, enforced = self._verdict(meter, min(meter.charge(1, now), longest), now)
-            if enforced:
-                meter.charge(-1, now)
-                return delay, True
         self.amount_total += 1
+        if meter is None:
+            return 0.0, False
+        delay, enforced = self._verdict(meter, min(meter.admit(1, patience, now), longest), now)
+        if enforced and delay > patience:
+            self.amount_total -= 1
+            meter.take_back(1, now)
         return delay, enforced
 
     def charge_fetch(self, consumer: Consumer, amount: int, now: float) -> QuotaVerdict:
@@ -149,9 +152,11 @@ class Bucket:
         Kafka's own algorithm has no turns: each of its decisions stays Kafka's.
         """
         meter = self.meter
-        if meter is None or not self.policy.enforce or meter.takes_back:
+        if meter is None or not self.policy.enforce:
             return self.charge(amount, now)
         self.amount_total += amount
+        if meter.takes_back:
+            return self._verdict(meter, meter.admit(amount, 0.0, now), now)
         if consumer.expected > 0:
             self.line.answered(consumer.expected)
         if meter.charge(amount, now) < LEAST_DELAY and self.line.length == 0.0:

@@ -216,7 +216,7 @@ class GroupBuckets:
                 rate = max(shares.found[place], entitlements[place])
                 if rate > _NOTABLE_RAISE * meter.limit and meter.delay(now) > _LONG_DELAY_SECONDS:
                     self.raised = True
-                meter.set_rates(rate, entitlements[place], shares.tree.limits[name], interval, now)
+                meter.set_rates(shares.found[place], entitlements[place], shares.tree.limits[name], interval, now)
                 if not bucket.policy.enforce and name not in shares.tree.leaves:
                     meter.forgive(now)  # nobody waits, so nobody pays a debt off; buckets of leaves forgive what they count
 

@@ -114,9 +114,10 @@ class GroupMeter(Meter):
 
     `used` is the use that the groups below have charged. A group that clients belong to counts in its `Bucket`. `topped_up`
     is set when the group has used more than its rate, because its parent had tokens to spare. The caller resets it.
+    `lends`: the allocation is below the entitlement, so other groups use tokens of this bucket.
     """
 
-    __slots__ = ("_ceiling", "_entitled", "own", "parent", "topped_up", "used")
+    __slots__ = ("_ceiling", "_entitled", "lends", "own", "parent", "topped_up", "used")
 
     def __init__(self, own: Meter, entitled: EntitledBucket, limit: float, parent: "GroupMeter | None") -> None:
         super().__init__(limit)
@@ -126,12 +127,24 @@ class GroupMeter(Meter):
         self.parent = parent
         self.used = 0.0
         self.topped_up = False
+        self.lends = False
 
-    def set_rates(self, rate: float, entitlement: float, ceiling: float, interval: float, now: float) -> None:
-        """Run at `rate` per second until the next division, and at `ceiling` while the parent has tokens to spare."""
+    def set_rates(self, allocation: float, entitlement: float, ceiling: float, interval: float, now: float) -> None:
+        """Run at the larger of two rates until the next division, and at `ceiling` while the parent has tokens to spare."""
         self._entitled.entitle(entitlement, interval, now)
         self._ceiling = ceiling
-        self.set_limit(rate, now)
+        self.lends = allocation < entitlement
+        self.set_limit(entitlement if self.lends else allocation, now)
+
+    def spare(self, now: float) -> bool:
+        """True if the groups below may use more than their rates.
+
+        The bucket of a group that lends stays full for as long as it lends. Its tokens are spare only if its parent has spare
+        tokens too. Otherwise one of its groups would take what the division has lent to the groups beside it.
+        """
+        if self.balance(now) <= SPARE_PART * self.capacity:
+            return False
+        return not self.lends or self.parent is None or self.parent.spare(now)
 
     def set_burst(self, burst_seconds: float) -> None:
         self._entitled.set_burst(burst_seconds)
@@ -155,7 +168,7 @@ class GroupMeter(Meter):
         above = parent.charge(amount, now)
         if above <= 0.0:
             self._entitled.lent()
-            if delay > 0.0 and parent.balance(now) > SPARE_PART * parent.capacity:
+            if delay > 0.0 and parent.spare(now):
                 self.topped_up = True
                 return self._entitled.top_up(self._ceiling if self._ceiling < parent.limit else inf, now)
         elif above > delay:
@@ -163,6 +176,12 @@ class GroupMeter(Meter):
             if wait > delay:
                 return min(wait, above)
         return delay
+
+    def take_back(self, amount: float, now: float) -> None:
+        self.own.take_back(amount, now)
+        if self.parent is not None:
+            self.parent.used -= amount
+            self.parent.take_back(amount, now)
 
     def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
         delay = self.own.delay(now, promised, ahead)

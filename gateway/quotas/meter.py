@@ -60,6 +60,21 @@ class Meter(ABC):
         `promised` units count as used. Other clients of this gateway will use the units `ahead` first.
         """
 
+    def admit(self, amount: float, patience: float, now: float) -> float:  # noqa: ARG002
+        """As `charge`, for a use that may be refused. The caller refuses it if the delay is above `patience` seconds.
+
+        It then takes the use back. Neither a turn nor use that peers are presumed to make meanwhile makes the delay that long.
+        """
+        return self.charge(amount, now)
+
+    def take_back(self, amount: float, now: float) -> None:
+        """Undo the last charge, of `amount` units."""
+        self.charge(-amount, now)
+
+    def give_back(self, amount: float, charged: float, now: float) -> None:  # noqa: ARG002
+        """Give back units that were charged at the time `charged` or shortly before."""
+        self.charge(-amount, now)
+
     @abstractmethod
     def rate(self, now: float) -> float | None:
         """The observed rate per second. None: the algorithm has no rate."""

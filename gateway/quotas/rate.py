@@ -41,6 +41,10 @@ class _Sample:
         self.total = 0.0
 
 
+def _start(sample: _Sample) -> int:
+    return sample.start
+
+
 class SampledRate:
     """A rate per second over `window.samples` samples of `window.seconds` each."""
 
@@ -64,6 +68,18 @@ class SampledRate:
         for each in self._ring:
             if each.last_event <= outdated:
                 each.reset(now_ms)
+
+    def give_back(self, amount: float, recorded: float, now: float) -> None:
+        """Take units out of the sample that was current at the time `recorded`, and of those before it, as far as they go.
+
+        Later samples would go below zero, and would outlast the units. Units that have left the window stay gone.
+        """
+        recorded_ms = _ms(recorded)
+        samples = [sample for sample in self._counting(_ms(now)) if sample.start <= recorded_ms]
+        for sample in sorted(samples, key=_start, reverse=True):
+            given = min(amount, max(sample.total, 0.0))
+            sample.total -= given
+            amount -= given
 
     def measure(self, now: float) -> float:
         now_ms = _ms(now)
@@ -153,6 +169,10 @@ class WindowMeter(Meter):
         """Record, then check: the request that goes over the limit passes (KIP-13)."""
         self._rate.record(amount, now)
         return self.delay(now)
+
+    def give_back(self, amount: float, charged: float, now: float) -> None:
+        """Kafka gives back only the charge of this moment, which `charge` does."""
+        self._rate.give_back(amount, charged, now)
 
     def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:  # noqa: ARG002 - Kafka promises nothing
         """(observed - bound) / bound * window, which is KIP-13's (overall - bound * window) / bound.

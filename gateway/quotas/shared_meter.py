@@ -54,7 +54,8 @@ class SharedMeter(Meter):
     """
 
     __slots__ = (
-        "_changed_at", "_extra", "_horizon", "_inner", "_longest_turn", "_older", "_presumed", "_turn", "_wait", "exact",
+        "_changed_at", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older", "_presumed", "_settled", "_turn",
+        "_wait", "exact",
     )  # fmt: skip
 
     def __init__(
@@ -70,13 +71,18 @@ class SharedMeter(Meter):
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
         self._presumed = 0.0  # in this interval
-        self._older = 0.0  # in earlier intervals
+        self._older = 0.0  # in earlier intervals, which ended at the time `_settled`
+        self._settled = -inf
+        self._latest = 0.0  # by the last charge in this interval
 
     def charge(self, amount: float, now: float) -> float:
         """Record own use, and the presumed use of the peers in the same time."""
         if self._extra > 0.0 and amount > 0:
             room = self._inner.balance(now) + self._limit * self._horizon - amount
-            presumed = min(amount * self._extra, max(room, 0.0))
+            presumed = amount * self._extra
+            if presumed > room:
+                presumed = room if room > 0.0 else 0.0
+            self._latest = presumed
             self._presumed += presumed
             delay = self._inner.charge(amount + presumed, now)
             if delay <= 0.0 or self._extra <= _FEW:
@@ -85,6 +91,26 @@ class SharedMeter(Meter):
             self._wait = self._turn * min(amount * self._extra / self._limit, self._longest_turn)
             return delay + self._wait
         return self._inner.charge(amount, now)
+
+    def admit(self, amount: float, patience: float, now: float) -> float:
+        """Judge the own amount before the use that is presumed beside it: a small balance would refuse each first use.
+
+        So of several gateways, each may let one use pass. A use with `patience` waits for presumed use and for its turn. Its
+        own debt may then be as long as its patience, besides the horizon of earlier presumed use.
+        """
+        delay = self._inner.charge(amount, now)
+        self._latest = 0.0
+        if self._extra <= 0.0 or delay > patience + min(self._horizon, patience):
+            return delay
+        self._inner.charge(-amount, now)
+        return min(self.charge(amount, now), patience)
+
+    def take_back(self, amount: float, now: float) -> None:
+        """The use that the last charge presumed is taken back as well."""
+        presumed = min(self._latest, self._presumed, amount * self._extra)
+        self._latest = 0.0
+        self._presumed -= presumed
+        self._inner.take_back(amount + presumed, now)
 
     def charge_others(self, amount: float, now: float, *, no_debt: bool = False) -> None:
         """Record the use of a peer (negative: the peer took it back).
@@ -128,9 +154,10 @@ class SharedMeter(Meter):
             self._older += self._presumed
         else:
             if self._older > 0.0 and not confirm:
-                self._inner.charge(-self._older, now)
+                self._inner.give_back(self._older, self._settled, now)
             self._older = self._presumed
-        self._presumed = 0.0
+        self._presumed = self._latest = 0.0
+        self._settled = now
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
         self._longest_turn = self._turns(horizon, used=used)
@@ -205,7 +232,7 @@ class SharedMeter(Meter):
     def forgive(self, now: float) -> None:
         """No presumed amount is given back afterwards."""
         self._inner.forgive(now)
-        self._presumed = self._older = self._wait = 0.0
+        self._presumed = self._older = self._latest = self._wait = 0.0
 
     def idle(self, now: float) -> bool:
         return self._presumed == 0.0 and self._older == 0.0 and self._inner.idle(now)
@@ -222,7 +249,7 @@ class SharedMeter(Meter):
         return kept
 
     def restore(self, used: Sequence[PastUse], now: float) -> None:
-        self._presumed = self._older = self._wait = 0.0
+        self._presumed = self._older = self._latest = self._wait = 0.0
         self._inner.restore(used, now)
 
 

@@ -5,6 +5,7 @@ Every callback belongs to a simulated process, by its context. The loop drops th
 
 import asyncio
 import heapq
+import socket
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -215,6 +216,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         return await self.network.connect(protocol_factory, host, port)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        """Names are the addresses of this network."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> Any:
         return self.network.adopt(protocol_factory, sock)

@@ -292,21 +292,26 @@ def high_watermark(reader: Reader, version: int) -> int:
     return offset
 
 
-def with_limits(data: bytes, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
-    """A copy of `data` with new limits (ms, bytes) in the Fetch request that has this head."""
-    changed = bytearray(data)
-    INT32.pack_into(changed, head.max_wait_offset, max_wait)
-    INT32.pack_into(changed, head.min_bytes_offset, min_bytes)
-    if head.max_bytes_offset >= 0:
-        INT32.pack_into(changed, head.max_bytes_offset, max_bytes)
-    return bytes(changed)
+def with_limits(data: bytes, start: int, end: int, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
+    """A copy of `data[start:end]`, the Fetch request that has this head, with new limits (ms, bytes)."""
+    return bytes(_limited(data, start, end, head, max_wait, min_bytes, max_bytes))
 
 
-def without_records(data: bytes, head: FetchHead) -> bytes:
-    """A copy of `data` in which the ShareFetch request with this head, of v1 or later, acquires no records and waits for none.
+def without_records(data: bytes, start: int, end: int, head: FetchHead) -> bytes:
+    """A copy of `data[start:end]`, the ShareFetch request with this head, of v1 or later, that acquires no records.
 
-    The broker takes its acknowledgements and moves the session's epoch on (`SharePartition.acquire`).
+    The broker waits for none, takes its acknowledgements and moves the session's epoch on (`SharePartition.acquire`).
     """
-    changed = bytearray(with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1))
-    INT32.pack_into(changed, head.max_records_offset, 0)
+    changed = _limited(data, start, end, head, 0, 0, 1)
+    INT32.pack_into(changed, head.max_records_offset - start, 0)
     return bytes(changed)
+
+
+def _limited(data: bytes, start: int, end: int, head: FetchHead, max_wait: int, min_bytes: int, max_bytes: int) -> bytearray:
+    # Many requests may stand in one chunk: if each copied all of it, the chunk would cost the square of its length.
+    changed = bytearray(data[start:end])
+    INT32.pack_into(changed, head.max_wait_offset - start, max_wait)
+    INT32.pack_into(changed, head.min_bytes_offset - start, min_bytes)
+    if head.max_bytes_offset >= 0:
+        INT32.pack_into(changed, head.max_bytes_offset - start, max_bytes)
+    return changed

@@ -32,7 +32,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Runs all checks of the Java client in one JVM: `java -cp LIBS ClientMatrix.java BOOTSTRAP BROKERS`.
+ * Runs all checks of the Java client in one JVM: `java -cp LIBS ClientMatrix.java BOOTSTRAP BROKERS [CHECK...]`.
+ * Leaves out the checks that are named.
  * Prints a line for each check, "PASS name" or "FAIL name reason", and "BROKER host:port" for each broker in its metadata.
  */
 public class ClientMatrix {
@@ -40,6 +41,7 @@ public class ClientMatrix {
     static final long TIMEOUT_MS = 30_000;
     final String bootstrap;
     final int brokers;
+    final List<String> leftOut;
     final Admin admin;
 
     interface Check {
@@ -49,14 +51,16 @@ public class ClientMatrix {
     /** The compared fields of a record, with bytes as text, so that records have equality. */
     record Sent(int partition, String key, String value, long timestamp, String headers) { }
 
-    ClientMatrix(String bootstrap, int brokers) {
+    ClientMatrix(String bootstrap, int brokers, List<String> leftOut) {
         this.bootstrap = bootstrap;
         this.brokers = brokers;
+        this.leftOut = leftOut;
         this.admin = Admin.create(config(Map.of()));
     }
 
     public static void main(String[] arguments) throws Exception {
-        new ClientMatrix(arguments[0], Integer.parseInt(arguments[1])).run();
+        List<String> leftOut = List.of(arguments).subList(2, arguments.length);
+        new ClientMatrix(arguments[0], Integer.parseInt(arguments[1]), leftOut).run();
     }
 
     void run() throws Exception {
@@ -78,7 +82,10 @@ public class ClientMatrix {
         admin.close();
     }
 
-    static void check(String name, Check body) {
+    void check(String name, Check body) {
+        if (leftOut.contains(name)) {
+            return;
+        }
         try {
             body.run();
             System.out.println("PASS " + name);
@@ -401,9 +408,11 @@ public class ClientMatrix {
                 require(expected.getCause() instanceof GroupNotEmptyException, expected);
             }
         }
-        get(admin.alterConsumerGroupOffsets(group, Map.of(first, new OffsetAndMetadata(5, "why"))).all());
-        requireEqual(get(admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()),
-                Map.of(first, new OffsetAndMetadata(5, "why")));
+        // Two offsets: older brokers drop a group without members when its last offset is deleted.
+        Map<TopicPartition, OffsetAndMetadata> offsets = Map.of(
+                first, new OffsetAndMetadata(5, "why"), new TopicPartition(topic, 1), new OffsetAndMetadata(6, "why"));
+        get(admin.alterConsumerGroupOffsets(group, offsets).all());
+        requireEqual(get(admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()), offsets);
         require(get(admin.listGroups().all()).stream().anyMatch(each -> each.groupId().equals(group)), "not listed");
         get(admin.deleteConsumerGroupOffsets(group, Set.of(first)).all());
         get(admin.deleteConsumerGroups(List.of(group)).all());
@@ -417,8 +426,8 @@ public class ClientMatrix {
         printBroker(get(admin.describeCluster().controller()));
         List<Integer> ids = nodes.stream().map(Node::id).toList();
         requireEqual(get(admin.describeLogDirs(ids).allDescriptions()).size(), brokers);
-        require(get(admin.describeFeatures().featureMetadata()).finalizedFeatures().containsKey("group.version"),
-                "no group.version");
+        require(get(admin.describeFeatures().featureMetadata()).finalizedFeatures().containsKey("metadata.version"),
+                "no metadata.version");
         requireEqual(get(admin.describeMetadataQuorum().quorumInfo()).voters().size(), brokers);
         ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, String.valueOf(ids.get(0)));
         requireEqual(get(admin.describeConfigs(List.of(broker)).all()).get(broker).get("node.id").value(),

@@ -298,7 +298,7 @@ def test_tool_shows_broker_decision(outcomes: dict[tuple[str, str], tuple[Outcom
 
 def without_connection(text: str) -> str:
     """The message of a controller without the details of the connection that asked it."""
-    return re.sub(r"Request\(.*\)(?= needs)", "Request", text)
+    return re.sub(r"Request\(.*\)(?= needs| is not authorized)", "Request", text)
 
 
 def log_in(servers: str, user: str) -> RequestClient:

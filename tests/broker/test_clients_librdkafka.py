@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.broker.broker_features import CONSUMER_GROUPS
 from tests.broker.conftest import Target
 from tests.broker.records import ACKS, CODECS, LONG_RETENTION_MS, PARTITIONS, Record, assert_same, records
 from tests.weir_process import wait_until
@@ -118,6 +119,8 @@ def test_metadata_names_only_gateway_addresses(target: Target) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_shares_partitions_and_resumes(target: Target, protocol: str) -> None:
+    if protocol == "consumer":
+        CONSUMER_GROUPS.require()
     topic, group, sent = target.create_topic(), target.name("group"), records(60)
     with (
         consumer_of(target, group, group_protocol=protocol, enable_auto_commit=False) as first,

@@ -6,6 +6,7 @@ import logging
 import ssl
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import aiokafka.client
 import pytest
@@ -166,7 +167,7 @@ class Folded:
         return self._once.filter(made)
 
 
-def record(*, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING, **more: str):
+def record(*, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING, **more: Any):
     made = logging.makeLogRecord({"levelno": level, **({"peer": peer} if peer else {}), **more})
     if reason is not None:
         made.reason = reason
@@ -185,10 +186,26 @@ def test_repeated_errors_of_a_peer_are_folded_and_counted():
     assert again.repeated == 2
 
 
-@pytest.mark.parametrize("always", [{"reason": None}, {"level": logging.ERROR, "peer": ""}])
-def test_records_without_reason_or_peer_always_pass(always):
+@pytest.mark.parametrize("always", [{}, {"level": logging.ERROR, "peer": ""}])
+def test_records_without_reason_always_pass(always):
     once = Folded(60.0)
-    assert all(once.passes(record(**always), 0.0) for _ in range(3))
+    assert all(once.passes(record(reason=None, **always), 0.0) for _ in range(3))
+
+
+def test_errors_without_peer_are_folded_by_exception() -> None:
+    """A task that fails each second would fill the disk with its traceback."""
+
+    def failure(error: Exception) -> logging.LogRecord:
+        return record(reason="live_page", peer="", level=logging.ERROR, exc_info=(type(error), error, None))
+
+    once = Folded(60.0)
+    assert once.passes(failure(KeyError("a")), 0.0)
+    assert not once.passes(failure(KeyError("b")), 1.0)
+    assert once.passes(failure(TypeError("c")), 1.0), "another bug is news"
+    assert not once.passes(failure(TypeError("d")), 2.0)
+    again = failure(KeyError("e"))
+    assert once.passes(again, 60.0)
+    assert again.repeated == 1
 
 
 def test_internal_errors_of_a_peer_are_folded():

@@ -549,6 +549,12 @@ class TestRendered:
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
             ("config.listeners[0].name=__,config.listeners[0].bootstrap_port=9092", "listeners[0].name is __, and the name"),
             ("config.admin=null", "config.admin is empty: write {} for its defaults, or remove the key"),
+            *(
+                (f"config.admin.host={host}", f"config.admin.host is {host}: kubelet's probes reach only the pod's IP")
+                for host in ("127.0.0.1", "127.1.2.3", "::1", "0:0:0:0:0:0:0:1", "localhost", "LocalHost.")
+            ),
+            ("config.admin.host=null", "config.admin.host is missing, and Weir's default is 127.0.0.1: kubelet's probes"),
+            ("config.admin.host=127.0.0.1", "write 0.0.0.0, as in the chart's values; networkPolicy.admin restricts access"),
             (
                 "kind=Deployment,config.ledger.path=/var/lib/weir,config.ledger.max_bytes=2000000000",
                 "more than the size of the volume of /var/lib/weir:",
@@ -633,6 +639,9 @@ class TestRendered:
             "config.upstream.tls.ca=/etc/weir/secrets/a/ca.pem,secrets.a.secretName=a",
             "config.upstream.tls.ca=/etc/weir/secrets/a/ca.pem,extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/etc/weir/secrets/a/",
             "config.admin.port=9103",
+            "config.admin.host=::",
+            "config.admin.host=10.1.27.1",
+            "config.admin.host=fd00::1",
         ],
     )
     def test_possible_settings_are_accepted(self, settings: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
@@ -73,9 +74,9 @@ class UserConnections:
         bucket = self._engine.acquire_user(CONNECTIONS.name, user, now, broker)
         if bucket is not None:
             self._engine.release(bucket, now)
-            delay, enforced = bucket.charge(1, now)
-            if enforced and (bucket.takes_back or delay > LONGEST_WAIT_SECONDS):
-                bucket.record(-1, now)
+            patience = 0.0 if bucket.takes_back else LONGEST_WAIT_SECONDS
+            delay, enforced = bucket.enter(inf, now, patience)
+            if enforced and delay > patience:
                 self.refused += 1
                 return UserVerdict("creation_rate_per_user", self._hold())
         if (

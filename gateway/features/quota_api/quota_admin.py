@@ -31,7 +31,8 @@ _log = logging.getLogger("weir.quota_api")
 class QuotaAdmin:
     """Describes a gateway's quotas, and carries out the changes in `queue`.
 
-    `run` carries out changes after `start`. Requests that wait when `run` ends are never answered.
+    `run` carries out changes after `start`. If it is cancelled, it answers the requests under way with an error. The next `run`
+    carries out the other ones.
     """
 
     def __init__(
@@ -80,7 +81,6 @@ class QuotaAdmin:
                 if self._timer is None and (self._queue.undos or self._unresolved):
                     self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry)
                 await self._queue.arrived.wait()
-                self._queue.arrived.clear()
                 await self._carry_out()
         finally:
             if self._timer is not None:
@@ -107,18 +107,18 @@ class QuotaAdmin:
             await self._look_up(self._unresolved)
             if not self._unresolved.isdisjoint(self._addresses):
                 await self._apply(self._quotas)
+        self._queue.arrived.clear()  # here, so that a restart sees requests that came before
         tasks, undos = self._queue.take(), self._queue.undos.copy()
         try:
             unread = await self._catch_up() if tasks or undos else None
             await self._follow()
             await self._alter(tasks, undos, unread)
-        except Exception:  # Weir reads no further request of a client until it has answered this one
-            for task in tasks:
-                if task.alteration is None:
-                    task.alteration = Alteration()
-                    for entry in task.request.entries:
-                        task.alteration.fail(entry.entity, UNKNOWN_SERVER_ERROR, "Weir failed to carry out the change.")
-                    task.done()
+        except asyncio.CancelledError:
+            # A second try would lose the quotas for an undo, if the first one has been saved.
+            _fail(tasks, "Weir was interrupted, so the change may take effect later, or not at all.")
+            raise
+        except Exception:
+            _fail(tasks, "Weir failed to carry out the change.")
             raise
 
     async def _catch_up(self) -> NotSavedError | None:
@@ -136,8 +136,11 @@ class QuotaAdmin:
             changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
             _log.info("quotas of %d entities were changed through another gateway", changed)
             await self._apply(followed)
-            if self._queue.followed is followed:  # otherwise newer quotas wait for the next call
-                self._queue.followed = None
+            self._followed_up(followed)
+
+    def _followed_up(self, quotas: DynamicQuotas) -> None:
+        if self._queue.followed is quotas:  # otherwise newer quotas wait for the next call
+            self._queue.followed = None
 
     async def _alter(
         self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]], unread: NotSavedError | None
@@ -207,7 +210,7 @@ class QuotaAdmin:
     async def _take_over(self, quotas: DynamicQuotas, made: list["_Changes"]) -> None:
         """Save and apply the quotas, and log each change in `made`. Raises NotSavedError before anything has changed."""
         quotas = await self._store.save(self._quotas, quotas)
-        self._queue.followed = None  # the store's answer is newer
+        self._queue.followed = quotas  # newer than those before; the next `run` applies them if this one is interrupted
         await self._look_up(_ips_of(quotas) - self._unresolved)
         latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
         for task, changes, message in made:
@@ -223,6 +226,7 @@ class QuotaAdmin:
                 if warning is not None:
                     _log.warning("%s: %s", key, warning)
         await self._apply(quotas)
+        self._followed_up(quotas)
 
     async def _apply(self, quotas: DynamicQuotas) -> None:
         unresolved = frozenset(_ips_of(quotas).difference(self._addresses))
@@ -261,6 +265,16 @@ class _Changes(NamedTuple):
     task: AlterTask
     changes: list[Change]
     message: str
+
+
+def _fail(tasks: Sequence[AlterTask], message: str) -> None:
+    """Answer the tasks that have no answer yet. Weir reads no further request of a client until it has answered this one."""
+    for task in tasks:
+        if task.alteration is None:
+            task.alteration = Alteration()
+            for entry in task.request.entries:
+                task.alteration.fail(entry.entity, UNKNOWN_SERVER_ERROR, message)
+            task.done()
 
 
 def _of_clients(quotas: DynamicQuotas, addresses: Mapping[str, str]) -> DynamicQuotas:

@@ -141,7 +141,7 @@ class StateFile:
                 problem = self._lock.problem
                 raise NotSavedError(problem.message, problem.remedy)
             await asyncio.to_thread(self._save, dict(before), dict(after))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             raise self._unsaved(error) from error
         return after
 
@@ -158,7 +158,7 @@ class StateFile:
     async def save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
         try:
             await asyncio.to_thread(self._save_position, position, dict(quotas))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             raise self._unsaved(error) from error
 
     def _save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
@@ -195,7 +195,9 @@ class StateFile:
                 )
         return {entity_of(cast(Parts, row.entity)): row.quotas for row in state.client_quotas if row.entity}
 
-    def _unsaved(self, error: OSError) -> NotSavedError:
+    def _unsaved(self, error: OSError | RuntimeError) -> NotSavedError:
+        if isinstance(error, RuntimeError):  # no thread can be started
+            return NotSavedError(str(error), "raise the limit of processes and threads, such as pids of a container")
         outcome = "but it may take effect at the next start" if isinstance(error, UnsyncedError) else NOT_CHANGED
         return NotSavedError(error.strerror or str(error), write_remedy(error, self.path), outcome)
 

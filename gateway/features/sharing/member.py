@@ -96,6 +96,7 @@ class Member:
         self._own_message_at = float("-inf")
         self._peers = KnownPeers()
         self._own = OwnUses()
+        self._presuming: dict[UsageKey, UsageAccount] = {}  # accounts that hold presumed use after the last step
         self._connections = PeerCounts(counts)
         self._demands = PeerDemands()
 
@@ -274,6 +275,7 @@ class Member:
         changed = (members, reachable, enforced) != self._settled_for
         self._settled_for = (members, reachable, enforced)
         everyone = chain.from_iterable(each.accounts() for each in self._shared)
+        presuming: dict[UsageKey, UsageAccount] = {}
         for number, (entity, account) in enumerate(everyone if changed else (yield from self._busy(now)), 1):
             if number % PIECE == 0:
                 yield
@@ -291,9 +293,15 @@ class Member:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
                 meter.settle(1.0, 0.0, now, confirm=True)  # peers may have used the presumed amounts without a message
+            if meter.presumed > 0.0:
+                presuming[entity] = account
+        self._presuming = presuming
 
     def _busy(self, now: float) -> Steps[list[tuple[UsageKey, UsageAccount]]]:
-        """The accounts with shared meters and recent use here or at a peer: only their shares may have changed."""
+        """The accounts with shared meters that hold presumed use, or have recent use here or at a peer.
+
+        Only their shares may have changed.
+        """
         oldest = now - 3 * self.quiet
         found = yield from self._own.since(oldest)
         for number, entity in enumerate(list(self._peers.active), 1):  # a list of pairs takes many times as long
@@ -304,6 +312,9 @@ class Member:
                     found.append((entity, account))
             if number % PIECE == 0:
                 yield
+        if self._presuming:
+            known = {entity for entity, _ in found}
+            found += [each for each in self._presuming.items() if each[0] not in known]
         return found
 
     def _as_of(self, now: float) -> float:

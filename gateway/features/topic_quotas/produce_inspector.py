@@ -139,7 +139,8 @@ class TopicInspector:
         if quotas.own.is_own(key):
             return
         if error in _APPENDED:
-            would_reject = not quotas.settings.enforce and quotas.rejects(quotas.find(key, by_id=by_id), now)
+            unenforced = not quotas.settings.enforce and not self.client.exempt_from(TOPICS)
+            would_reject = unenforced and quotas.rejects(quotas.find(key, by_id=by_id), now)
             use = quotas.appended(key, size, now, by_id=by_id)
             if would_reject:
                 quotas.throttled(use, size)

@@ -104,7 +104,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
             try:
                 published = publishing.result()
             except Exception:  # the gateways pause producers once a broker's usage is stale
-                _log.exception("the usage of broker %d could not be published", agent.broker)
+                _log.exception("the usage of broker %d could not be published", agent.broker, extra={"reason": "agent"})
                 published = False
             if once:
                 return OK if published else FAILED

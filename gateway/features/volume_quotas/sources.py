@@ -1,6 +1,7 @@
 """Sources of volume usage: the brokers by DescribeLogDirs, or the file systems of this machine."""
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -8,14 +9,30 @@ from typing import Protocol
 
 from gateway import clock
 from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
+from gateway.cluster.log_status import LoggedCauses
 from gateway.cluster.metadata import REFRESH_SECONDS, OwnClient
 from gateway.cluster.requests import describe_log_dirs
 from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage
+from gateway.files.path_faults import read_remedy
 
 _log = logging.getLogger("weir.volumes")
 
 _LOOK_AGE_SECONDS = 3 * REFRESH_SECONDS
 """The metadata loop asks more often, so a broker that answers it late does not hold this source up as well."""
+
+_REMEDIES = {
+    "ClusterAuthorizationFailedError": " — give Weir's user Describe on Cluster: docs/reference/acls.md",
+    "IncompatibleBrokerVersion": (
+        " — brokers before Kafka 3.3 do not support this: run `weir volumes publish` beside them and set source: topic"
+    ),
+}
+"""By the cause of a broker's error."""
+
+_PATH_REMEDIES = {
+    errno.EACCES: "let the user that runs Weir enter the folders above it",
+    errno.EIO: "check its disk and the kernel's log",
+}
+_OTHER_PATH = "mount it, or name the broker's log.dirs in quotas.volumes.agent.paths or --path"
 
 _CLUSTER = -1
 """The key of a problem with the list of brokers."""
@@ -40,8 +57,9 @@ class LogDirs:
 
     def __init__(self, client: OwnClient) -> None:
         self._client = client
-        self._asked: dict[asyncio.Task[VolumeUsage | str], int] = {}  # the brokers whose answers nobody has taken yet
-        self._problems: dict[int, str] = {}  # by broker
+        self._asked: dict[asyncio.Task[VolumeUsage | ClusterError], int] = {}  # the brokers whose answers nobody has taken yet
+        self._problems: dict[int, ClusterError] = {}  # by broker
+        self._causes = LoggedCauses()
         self.errors_total = 0
         self.problem = ""
 
@@ -56,7 +74,7 @@ class LogDirs:
         try:
             brokers = (await self._client.look(max_age=_LOOK_AGE_SECONDS)).brokers
         except ClusterError as error:
-            self._note({_CLUSTER: str(error)})
+            self._note({_CLUSTER: error})
             return
         self._problems = {broker: problem for broker, problem in self._problems.items() if broker in brokers}
         for broker in brokers.keys() - self._asked.values():
@@ -67,19 +85,20 @@ class LogDirs:
             done, _ = await asyncio.wait(self._asked, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             answers = {self._asked.pop(task): task.result() for task in done}
             self._note(answers)
-            yield [answer for answer in answers.values() if not isinstance(answer, str)]
+            yield [answer for answer in answers.values() if not isinstance(answer, ClusterError)]
 
-    async def _ask(self, broker: int, hard: Limit, soft: Limit) -> VolumeUsage | str:
+    async def _ask(self, broker: int, hard: Limit, soft: Limit) -> VolumeUsage | ClusterError:
         """A broker's usage, or the problem."""
         try:
             answer = await self._client.ask(broker, describe_log_dirs())
-            check_error(answer.error_code, f"broker {broker}: DescribeLogDirs")
+            check_error(answer.error_code, "DescribeLogDirs")
             with answer_of("DescribeLogDirs"):
                 volumes = self._read(broker, answer)
         except ClusterError as error:
-            return f"broker {broker}: {error}"
+            remedy = _REMEDIES.get(error.cause, "")
+            return ClusterError(f"broker {broker}: {error}{remedy}", error.cause)
         if not volumes:
-            return f"broker {broker}: the size of no log directory is known"
+            return ClusterError(f"broker {broker}: the size of no log directory is known", "unknown size")
         return VolumeUsage(broker, clock.wall(), hard, soft, volumes)
 
     @staticmethod
@@ -96,19 +115,17 @@ class LogDirs:
             volumes.append(Volume(log_dir, total, min(max(total - found.usable_bytes, 0), total)))
         return tuple(volumes)
 
-    def _note(self, answers: Mapping[int, VolumeUsage | str]) -> None:
+    def _note(self, answers: Mapping[int, VolumeUsage | ClusterError]) -> None:
         for broker, answer in answers.items():
             self._problems.pop(broker, None)
-            if isinstance(answer, str):
+            if isinstance(answer, ClusterError):
                 self.errors_total += 1
                 self._problems[broker] = answer
-        problem = "; ".join(self._problems.values())
-        if problem and not self.problem:
-            hint = (
-                " — brokers before Kafka 3.3 do not support this: run `weir volumes publish` beside them and set source: topic"
-            )
-            _log.warning("volume usage is not known: %s%s", problem, hint if "DescribeLogDirs" in problem else "")
-        self.problem = problem
+        self.problem = "; ".join(str(problem) for _, problem in sorted(self._problems.items()))
+        if not self._problems:
+            self._causes.clear()
+        elif self._causes.is_news("; ".join(sorted({each.cause for each in self._problems.values()})), clock.monotonic()):
+            _log.warning("volume usage is not known: %s", self.problem)
 
 
 class LocalVolumes:
@@ -126,8 +143,10 @@ class LocalVolumes:
             volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
         except OSError as error:
             self.errors_total += 1
-            self.problem = str(error)
-            _log.exception("volume usage is not published", extra={"reason": "statvfs"})
+            remedy = read_remedy(error, _PATH_REMEDIES.get(error.errno or 0, _OTHER_PATH))
+            self.problem = f"log directory {error.filename}: {error.strerror} — {remedy}"
+            reason = f"log dir {self._broker} {error.filename}"
+            _log.warning("volume usage is not published: %s", self.problem, extra={"reason": reason})
             return
         self.problem = ""
         yield [VolumeUsage(self._broker, clock.wall(), hard, soft, volumes)]

@@ -113,14 +113,18 @@ class FetchHandler:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
             self._note(size if records >= 0 or after > end else 0, fetch.batch_size(chunk, records, end))
-        taken_back = False
+        emptied = False
         for index, bucket in enumerate(buckets):
+            if emptied and not bucket.policy.enforce:
+                # Shadow limits are behind all others, and count no response that is not sent.
+                buckets = buckets[:index]
+                break
             delay, enforced = bucket.charge_fetch(consumers[index], size, now)
             if delay > 0.0:
                 self._throttle.start((delay, enforced), now, bucket, entry, size)
                 if enforced and api_key == _FETCH and bucket.takes_back:
-                    taken_back = True
-        if not taken_back or not _may_have_records(chunk, pos, after, version):
+                    emptied = _may_have_records(chunk, pos, after, version)
+        if not emptied:
             return None
         for bucket in buckets:
             bucket.record(-size, now)
@@ -233,7 +237,7 @@ class ShareFetchHandler:
                     return DEFER
                 request.entry.special = ChargedFetch(muted=True)
                 request.entry.buckets = buckets
-                return Replace(fetch.without_records(request.data, head)[request.pos : request.end])
+                return Replace(fetch.without_records(request.data, request.pos, request.end, head))
         request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
         allowance = _allowance(buckets, 0, now, first=consumers[0].unknown)
@@ -310,5 +314,8 @@ def _within(allowance: int, request: Request, head: fetch.FetchHead) -> Verdict:
 
 def _limited(request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> Replace:
     """The request with other limits (ms, bytes) and of the same length."""
-    data = fetch.with_limits(request.data, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes)
-    return Replace(data[request.pos : request.end])
+    return Replace(
+        fetch.with_limits(
+            request.data, request.pos, request.end, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes
+        )
+    )

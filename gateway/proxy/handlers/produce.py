@@ -59,28 +59,25 @@ class ProduceHandler:
         self._gate = context.gate
         self._topics = context.topics
         self._own_topics = context.own_topics
-        self._internal = (context.engine.internal,)
+        self._internal: tuple[Bucket, ...] = (context.engine.internal,)
         self._gaps = SequenceGaps()
         self._inspector: ProduceInspector | None = None
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
         self._half_closed = False
-        self._payers: tuple[Bucket, ...] = ()  # they have paid for `_prepaid` bytes of a request that is being collected
+        self._payers: tuple[Bucket, ...] = ()  # they have paid for `_prepaid` bytes of a request that is collected
         self._prepaid = 0
 
     def handle(self, request: Request, now: float) -> Verdict:
-        if self._payers:
-            self._pay_back(now)
         if self._gate.paused:
             acks, acks_end = _acks(request)
             self._client.use(request.header.client_id, now)
             if self._is_gated(request, acks_end):
                 waits = acks == 0 or self._gate.learning
                 return self._defer_paused(now) if waits else self._refuse_paused(request, now)
-        if self._half_closed or self._is_free(request, now):
-            self._client.leave_queue()
-        elif self._has_to_queue(request, now):
+        # A collected request had its turn when it began, and the debt may be its own.
+        if not self._payers and self._has_to_queue(request, now):
             return DEFER
         if self._inspects:
             return self._inspect(request, now)
@@ -88,8 +85,11 @@ class ProduceHandler:
         return FORWARD
 
     def arrived(self, chunk: bytes, end: int, now: float, *, whole: bool) -> None:
-        """Take the arriving request's bytes before `end`: charge a collected request, or show the bytes to the inspector."""
-        if self._payers:
+        """Take the arriving request's bytes before `end`: charge a collected request, or show the bytes to the inspector.
+
+        The last bytes of a collected request are charged by `_charge`, which mutes its client.
+        """
+        if self._payers and not whole:
             self._prepaid += end
             for bucket in self._payers:
                 bucket.record(bucket.per_byte * end, now)
@@ -99,16 +99,23 @@ class ProduceHandler:
                 self._scanned = None
 
     def _prepay(self, request: Request, now: float) -> None:
-        """Charge the bytes of a collected request as they arrive, as its client may never send the last one."""
+        """Charge the bytes of a collected request as they arrive, as its client may never send the last one.
+
+        They are never given back. A bucket forgets a debt that is too large, so it may have taken fewer bytes.
+        """
         self._client.use(request.header.client_id, now)
-        self._payers, self._prepaid = self._client.buckets(_KIND, now), request.arrived
+        # Only a request to Weir's own topics needs its acks here, and they may not have arrived yet.
+        own = len(self._own_topics.keys) > 0 and self._is_own(request, _acks(request)[1])
+        free = own and self._own_topics.free(request.size, now)
+        self._payers, self._prepaid = self._buckets(now, free=free), request.arrived
         for bucket in self._payers:
             bucket.record(bucket.per_byte * request.arrived, now)
 
-    def _pay_back(self, now: float) -> None:
-        """Undo `_prepay`: the request is whole, and is charged as any other."""
-        for bucket in self._payers:
-            bucket.record(-bucket.per_byte * self._prepaid, now)
+    def _buckets(self, now: float, *, free: bool) -> tuple[Bucket, ...]:
+        return self._internal if free else self._client.buckets(_KIND, now)
+
+    def forget_collected(self) -> None:
+        """The collected request, if there is one, is dropped. Its bytes stay charged."""
         self._payers = ()
 
     @property
@@ -124,22 +131,28 @@ class ProduceHandler:
         self._client.use(request.header.client_id, now)
         gated = self._gate.closed and self._is_gated(request, acks_end)
         own = self._is_own(request, acks_end)
+        payers, self._payers = self._payers, ()
         # A free request is not the client's first one of its bucket: the next one has to wait for a debt as before.
-        free = own and self._own_topics.free(request.size, now)
-        buckets = self._internal if free else self._client.buckets(_KIND, now)
+        free = payers[0] is self._internal[0] if payers else own and self._own_topics.free(request.size, now)
+        buckets = self._buckets(now, free=free)
         request.entry.buckets = buckets
         self._fast_path.learn(request, acks, acks_end)
+        others: tuple[Bucket, ...] = ()
         if not free:
             for kind in _OTHER_KINDS:
-                buckets += self._client.limited_buckets(kind, now)
+                others += self._client.limited_buckets(kind, now)
         parse_next = own or self._gate.closed or self._inspects or self._connection.gate is not None
-        self._client.hot_buckets = () if parse_next else buckets
+        self._client.hot_buckets = () if parse_next else buckets + others
         request.answered = acks != 0
         entry = request.entry if acks != 0 else None
-        if not request.whole:
-            self._fast_path.begin(buckets, entry, request.size, request.arrived, now)
+        if payers:
+            # Even if the client has other buckets by now: these have paid for the most part.
+            self._throttle.charge(payers, request.size, now, entry, paid=self._prepaid)
+            self._throttle.charge(others, request.size, now, entry)
+        elif not request.whole:
+            self._fast_path.begin(buckets + others, entry, request.size, request.arrived, now)
         else:
-            self._throttle.charge(buckets, request.size, now, entry)
+            self._throttle.charge(buckets + others, request.size, now, entry)
         if gated:
             held = self._gate.delayed()
             self._throttle.record_volume_delay(held, now, buckets[0], request.size)
@@ -147,6 +160,9 @@ class ProduceHandler:
 
     def _has_to_queue(self, request: Request, now: float) -> bool:
         """Mute the client if this is its connection's first Produce and a bucket is in debt."""
+        if self._half_closed or self._is_free(request, now):
+            self._client.leave_queue()
+            return False
         self._client.use(request.header.client_id, now)
         return self._connection.has_to_queue(_KINDS, request, now)
 
@@ -206,6 +222,7 @@ class ProduceHandler:
             return COLLECT_PRODUCE
         frame, header = request.cut()
         topics = scan_whole(header.api_version, frame, header.body_offset).topics
+        self.forget_collected()
         self._gaps.note(frame, topics)
         delay = self._gate.refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)

@@ -170,8 +170,10 @@ class Listener:
         """Try again to bind ports for live brokers that lack one. Called once a second."""
         if self._config.broker_ports is not None:
             live = self._brokers.addresses()
+            again = True
             for node_id in sorted(self._unbound & live.keys()):
-                self._open_broker_port(self._config.broker_ports, node_id)
+                self._open_broker_port(self._config.broker_ports, node_id, ports_of_others=again)
+                again = again and node_id in self._ports  # if no port has become free, that holds for all brokers
             self._counters.brokers_without_port[self._config.name] = len(live.keys() - self._ports.keys())
 
     @property
@@ -182,7 +184,8 @@ class Listener:
             return None
         return self._problem or None
 
-    def _open_broker_port(self, broker_ports: PortRange, node_id: int) -> None:
+    def _open_broker_port(self, broker_ports: PortRange, node_id: int, *, ports_of_others: bool = True) -> None:
+        """Bind the broker's port. With `ports_of_others`, also try the ports that other programs had at an earlier try."""
         if self._closed:
             return
         again = node_id in self._unbound
@@ -190,16 +193,19 @@ class Listener:
         taken = set(self._ports.values())
         # First port plus node id, so that a broker keeps its port over restarts. If that port is taken, the next free one.
         begin = node_id % len(ports)
-        for port in chain(ports[begin:], ports[:begin]):
-            if port in taken:
-                continue
+        in_order = [port for port in chain(ports[begin:], ports[:begin]) if port not in taken]
+        # Ports that other programs had come last, so that workers choose the same port whenever the programs end.
+        tries = [(port, False) for port in in_order]
+        if ports_of_others and self._claims is not None:
+            tries += [(port, True) for port in in_order]
+        for port, of_others in tries:
             try:
-                bound = self._bind_broker_port(port, node_id)
+                bound = self._bind_broker_port(port, node_id, ports if of_others else ())
             except OSError as error:
                 if error.errno not in _OF_THE_PORT:
                     self._bind_later(node_id, port, error)
                     return
-                if not again:
+                if not (again or of_others):
                     _log.warning(
                         "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next port of broker_ports",
                         self._config.name, port, node_id, error.strerror, extra={"broker": node_id},
@@ -280,8 +286,8 @@ class Listener:
             self._config.name, broker_ports, problem, own, others[0], node_id, port, remedy, extra={"broker": node_id},
         )  # fmt: skip
 
-    def _bind_broker_port(self, port: int, node_id: int) -> socket.socket | None:
-        """None if other worker processes have the port for another broker.
+    def _bind_broker_port(self, port: int, node_id: int, again: Sequence[int]) -> socket.socket | None:
+        """None if other worker processes have the port for another broker. `again` is that of `PortClaims.claim`.
 
         Raises `OSError` if another program has the port; with SO_REUSEPORT, this may be another Weir with workers.
         """
@@ -289,7 +295,7 @@ class Listener:
         if self._claims is None:
             return _bind(host, port, reuse_port=False)
         return self._claims.claim(
-            host, port, node_id, lambda shared: _bind(host, port, reuse_port=shared), self._brokers.__contains__
+            host, port, node_id, lambda shared: _bind(host, port, reuse_port=shared), self._brokers.__contains__, again
         )
 
     def _serve(self, bound: socket.socket, host: SessionHost) -> Acceptor:

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EADDRINUSE, ENOSPC
 from typing import Protocol, TypeVar
@@ -12,6 +12,12 @@ _OTHERS = "others"
 
 _CLUSTER = "cluster"
 """Stands for an address in the line of the cluster's id."""
+
+
+def _owner(claims: str, address: str) -> str:
+    """The broker's id in the last claim of an address, or `_OTHERS`, or nothing."""
+    _, claimed, rest = claims.rpartition(f"\n{address} ")
+    return rest.partition("\n")[0] if claimed else ""
 
 
 class BoundPort(Protocol):
@@ -35,32 +41,55 @@ class PortClaims:
         self._file = file
 
     def claim(
-        self, host: str, port: int, node_id: int, bind: Callable[[bool], Bound], is_known: Callable[[int], bool]
+        self,
+        host: str,
+        port: int,
+        node_id: int,
+        bind: Callable[[bool], Bound],
+        is_known: Callable[[int], bool],
+        again: Sequence[int] = (),
     ) -> Bound | None:
         """Bind the port if it belongs to this broker, from now on or already. Raises `OSError`, also if the disk is full.
 
         `bind` gets True for SO_REUSEPORT. The first process to claim a port binds it alone before, and so detects another
-        program; after EADDRINUSE, no process can claim the port. A port is free again if its broker is not known any more and
-        no process listens there. The lock is held meanwhile, so that no process finds a port free that another one binds.
+        program. After EADDRINUSE, a process can claim the port with `again` only. A port is free again if its broker is not
+        known any more and no process listens there. The lock is held meanwhile, so that no process finds a port free that
+        another one binds.
+
+        `again` has all ports that the broker may have. If it owns none of them, a port that another program had is tried too.
+        Processes that find the port free at different times would otherwise have different ports for a broker.
         """
         address = f"{host}:{port}"
         with self._one_at_a_time():
-            _, claimed, rest = self._claims().rpartition(f"\n{address} ")
-            owner = rest.partition("\n")[0] if claimed else ""
+            claims = self._claims()
+            owner = _owner(claims, address)
             if owner == str(node_id):
-                return bind(True)
-            if owner and (owner == _OTHERS or is_known(int(owner))):
+                return self._bind(address, bind)
+            if owner == _OTHERS:
+                if not again or any(_owner(claims, f"{host}:{each}") == str(node_id) for each in again):
+                    return None
+            elif owner and is_known(int(owner)):
                 return None
             try:
                 bind(False).close()
             except OSError as error:
                 if error.errno == EADDRINUSE:
-                    if owner:
+                    if owner and owner != _OTHERS:
                         return None  # another process still serves it
-                    self._add(address, _OTHERS)
+                    if not owner:
+                        self._add(address, _OTHERS)
                 raise
             self._add(address, str(node_id))
+            return self._bind(address, bind)
+
+    def _bind(self, address: str, bind: Callable[[bool], Bound]) -> Bound:
+        """Bind a port that is claimed. After EADDRINUSE, another program has it, and no process serves its broker there."""
+        try:
             return bind(True)
+        except OSError as error:
+            if error.errno == EADDRINUSE:
+                self._add(address, _OTHERS)
+            raise
 
     def agree_on_cluster(self, cluster_id: str) -> str:
         """The first id that any process has passed. A worker that is replaced may find another cluster's broker first."""

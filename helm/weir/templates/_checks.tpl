@@ -12,10 +12,15 @@ defaults. A test compares the list with that release's values.yaml. */ -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* Refuses `config.admin: null`, which removes the section that the chart reads itself. */ -}}
+{{- /* Refuses `config.admin: null`, which removes the section that the chart reads itself, and a host that no probe reaches. */ -}}
 {{- define "weir.checkAdmin" -}}
 {{- if not (kindIs "map" .Values.config.admin) -}}
 {{- fail "config.admin is empty: write {} for its defaults, or remove the key" -}}
+{{- end -}}
+{{- $host := .Values.config.admin.host | default "" | toString | trim -}}
+{{- if regexMatch "(?i)^(|127\\..*|::ffff:127\\..*|[0:]*:0*1|localhost\\.?)$" $host -}}
+{{- $found := ternary (printf "is %s" $host) "is missing, and Weir's default is 127.0.0.1" (ne $host "") -}}
+{{- fail (printf "config.admin.host %s: kubelet's probes reach only the pod's IP, so kubelet would kill healthy pods: write 0.0.0.0, as in the chart's values; networkPolicy.admin restricts access" $found) -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,7 +1,7 @@
 """Runs a real Apache Kafka on this machine: KRaft nodes and Kafka's Java tools, from the jars of `make setup`."""
 
 from loadtest.testkit.kafka.cluster import SHORT_SESSIONS, KafkaCluster
-from loadtest.testkit.kafka.jars import JarsMissingError
+from loadtest.testkit.kafka.jars import JarsMissingError, broker_version
 from loadtest.testkit.kafka.node import KafkaListener, KafkaNode, NodeError
 from loadtest.testkit.kafka.ports import free_port, free_port_range
 from loadtest.testkit.kafka.processes import spawn, stop
@@ -21,6 +21,7 @@ __all__ = [
     "Tool",
     "ToolError",
     "VerifiableProducer",
+    "broker_version",
     "cluster_on_small_volumes",
     "free_port",
     "free_port_range",

@@ -1,6 +1,7 @@
 """Finds Kafka's jars, and builds command lines for its Java classes."""
 
 import os
+import re
 from pathlib import Path
 
 from loadtest.testkit.paths import CHECKOUT
@@ -24,6 +25,12 @@ def broker_libs() -> Path:
     """The folder of the brokers' jars: WEIR_BROKER_LIBS for another version, else `libs`. Raises `JarsMissingError`."""
     folder = os.environ.get("WEIR_BROKER_LIBS")
     return _with_jars(Path(folder), "set WEIR_BROKER_LIBS to the libs folder of a Kafka") if folder else libs()
+
+
+def broker_version() -> tuple[int, ...]:
+    """The brokers' release, such as (4, 3, 0), by the name of their jar of clients. Raises `JarsMissingError`."""
+    jar = min(broker_libs().glob("kafka-clients-*.jar"))
+    return tuple(int(number) for number in re.findall(r"\d+", jar.stem))
 
 
 def _with_jars(folder: Path, remedy: str) -> Path:

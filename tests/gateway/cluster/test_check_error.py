@@ -2,11 +2,19 @@
 
 import pytest
 
-from gateway.cluster.client import ClusterError, MissingTopicError, TooLargeError, check_error
+from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorizedError, TooLargeError, check_error
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(3, MissingTopicError), (10, TooLargeError), (18, TooLargeError), (29, ClusterError)]
+    ("code", "error"),
+    [
+        (3, MissingTopicError),
+        (10, TooLargeError),
+        (18, TooLargeError),
+        (29, NotAuthorizedError),
+        (31, NotAuthorizedError),
+        (56, ClusterError),
+    ],
 )
 def test_code_of_a_broker_is_an_exception(code: int, error: type[ClusterError]) -> None:
     with pytest.raises(ClusterError, match=rf"orders: \w+ \({code}\)") as raised:

@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import logging
+import random
 import socket
 import ssl
 import struct
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -227,6 +229,41 @@ async def test_broker_with_odd_metadata_hides_no_broker(stub, monkeypatch):
                 seen.append(upstream.brokers.address(1))
                 await until(lambda: upstream.brokers.missing())
     assert len(seen) == 3
+
+
+async def test_replaced_cluster_is_reported_once(stub, monkeypatch, caplog):
+    """Its brokers are asked in an order that differs at each attempt."""
+    turns = count()
+
+    def rotate(known):
+        turn = next(turns) % 3
+        known[:] = known[turn:] + known[:turn]
+
+    monkeypatch.setattr(random, "shuffle", rotate)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    with StubBroker() as second, StubBroker() as third:
+        cluster = [stub, second, third]
+        attempts = []
+        rows = [{"node_id": number, "host": "127.0.0.1", "port": each.port} for number, each in enumerate(cluster)]
+        cluster_id = "mine"
+
+        def answer(request):
+            attempts.append(cluster_id)
+            return request.answer(cluster_id=cluster_id, brokers=rows, topics=[])
+
+        for each in cluster:
+            each.answers[ApiKey.METADATA] = answer
+        upstream = upstream_of(stub)
+        metadata = ClusterMetadata(upstream.brokers.anyone, upstream.client_options, why_foreign=upstream.brokers.why_foreign)
+        discovery = Discovery(upstream, metadata, lambda _: None, (), lambda _: None)
+        await metadata.look()
+        cluster_id = "rebuilt"
+        async with running(discovery.run()):
+            await until(lambda: attempts.count("rebuilt") > 20)
+        await metadata.close()
+    lost = [message for message in caplog.messages if "can't be reached" in message]
+    assert len(lost) == 1
+    assert lost[0].count("restart Weir") == 3
 
 
 async def test_broker_of_other_cluster_is_passed_over(stub):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import suppress
+from itertools import count
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -10,7 +11,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
 from gateway.cluster import topic_log
-from gateway.cluster.client import ClusterError
+from gateway.cluster.client import ClusterError, check_error
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -162,6 +163,70 @@ async def test_refused_time_is_explained(caplog):
     with pytest.raises(ClusterError, match="refuse this machine's time: set its clock"):
         await log.publish([(b"a", b"1")])
     assert "topic a-topic can't be written: the brokers refuse this machine's time" in caplog.text
+
+
+async def fail_to_publish(log):
+    with pytest.raises(ClusterError):
+        await log.publish([(b"a", b"1")])
+
+
+async def test_each_cause_of_failed_writes_is_logged_once(caplog, monkeypatch):
+    """An outage may begin with lost brokers and go on with a missing ACL, which an operator has to add."""
+    monkeypatch.setattr(clock, "monotonic", lambda: 0.0)
+    caplog.set_level(logging.INFO)
+    topic = KeptTopic()
+    log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value: None)
+    brokers = ["a:1", "b:2", "c:3"]
+
+    def fail(number):
+        raise ClusterError("; ".join(f"{broker}: {number}" for broker in brokers[number % 3 :] + brokers[: number % 3]))
+
+    topic.fails = fail
+    for _ in range(5):
+        await fail_to_publish(log)
+    topic.fails, topic.refusal = lambda number: False, 29
+    for _ in range(5):
+        await fail_to_publish(log)
+    topic.fails = fail
+    await fail_to_publish(log)
+    topic.fails, topic.refusal = lambda number: False, 0
+    await log.publish([(b"a", b"1")])
+    topic.refusal = 29
+    await fail_to_publish(log)
+    lost, refused, again, refused_again = caplog.messages
+    assert lost.startswith("topic a-topic can't be written: ")
+    assert (
+        refused
+        == refused_again
+        == (
+            "topic a-topic can't be written: a-topic-0: TopicAuthorizationFailedError (29) — give Weir's user Create, Write,"
+            " Describe and DescribeConfigs on this topic: docs/reference/acls.md"
+        )
+    )
+    assert again == "topic a-topic is written again"
+
+
+async def test_other_cause_of_failed_reads_is_logged(caplog, monkeypatch):
+    monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
+    topic = KeptTopic()
+    topic.reachable = False
+    looks, refused = count(1), asyncio.Event()
+    look = topic._look
+
+    async def refuse(*_, **__):
+        number = next(looks)
+        if number == 6:
+            refused.set()
+        if number > 3:
+            check_error(29, "topic a-topic")
+        return await look()
+
+    topic._look = refuse
+    async with Reader(topic):
+        await refused.wait()
+    lost, denied = caplog.messages
+    assert lost == "topic a-topic can't be read: the network is lost"
+    assert "TopicAuthorizationFailedError (29) — give Weir's user Create, Read, Describe and DescribeConfigs" in denied
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,26 @@ async def test_webhook_without_its_file_is_refused(path: Path) -> None:
     assert found.success
 
 
+async def test_config_of_the_start_needs_no_webhook_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replaced worker begins with the config in effect, and sends no notifications."""
+    watches, looked = asyncio.Event(), asyncio.Event()
+
+    async def begun(*_: object, **__: object) -> AsyncIterator[None]:
+        watches.set()
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr("gateway.config.reload.awatch", begun)
+    monkeypatch.setattr("gateway.config.reload.service_manager.ready", looked.set)
+    content = text(100_000) + "notify: {targets: [{name: a, url_file: hook.url}]}\n"
+    in_place(path, content)
+    async with watching(path, parse_config(content, source="weir.yaml")) as watched:
+        await asyncio.wait_for(watches.wait(), 20)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(looked.wait(), 20)
+        assert watched.results.empty()
+
+
 async def test_refused_file_is_tried_until_its_files_are_there(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

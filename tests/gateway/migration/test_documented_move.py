@@ -8,6 +8,13 @@ import pytest
 import yaml
 
 from gateway.commands import main
+from gateway.config.entities import entity_quota
+from gateway.config.model import WeirConfig
+from gateway.migration.broker_admin import Cluster
+from gateway.migration.broker_quotas import BrokerQuotas, entity_of, translated
+from gateway.migration.import_command import import_text
+from gateway.migration.lift_command import LiftOptions, _text
+from gateway.migration.lift_rules import GatewayQuotas
 from tests.gateway.migration.stub_cluster import Entity, StubCluster
 from tests.test_docs import DOCS
 
@@ -89,6 +96,42 @@ def test_quotas_move_with_the_gateways_own_address(
     operator.restores()
     assert cluster.quotas == before
     assert cluster.altered.index(WEIR) < cluster.altered.index(DEFAULT_IP)
+
+
+SAMPLE = Cluster("ehcG5vz0T1auY6tArk1MNQ", dict.fromkeys(range(3), ("broker", 9092)))
+"""The cluster and the quotas of the guide's samples."""
+
+SAMPLE_QUOTAS: BrokerQuotas = {
+    entity_of({"user": "alice"}): {
+        "producer_byte_rate": 1048576.0,
+        "consumer_byte_rate": 2097152.0,
+        "request_percentage": 50.0,
+    },
+    entity_of({"user": "bob"}): {"controller_mutation_rate": 10.0},
+    entity_of({"user": None}): {"producer_byte_rate": 500000.0},
+}
+
+
+def test_guide_shows_the_output_of_import() -> None:
+    rows = [entity_quota({"user": "admin", "exempt": True}), entity_quota({"user": "alice", "producer_byte_rate": 1048576})]
+    text = import_text(SAMPLE, translated(SAMPLE_QUOTAS, 3), rows, "weir.yaml")
+    assert f"$ cat quotas.yaml\n{text.rstrip()}\n```\n" in GUIDE
+
+
+def test_guide_shows_the_output_of_lift() -> None:
+    text = GUIDE.partition("$ cat quotas.yaml\n")[2].partition("```")[0]
+    entities = yaml.safe_load(text)["quotas"]["entities"]
+    config = WeirConfig.model_validate(
+        {
+            "upstream": {"bootstrap_servers": ["broker1:9092"]},
+            "listeners": [{"bootstrap_port": 1024}],
+            "quotas": {"window": {"samples": 2, "seconds": 1}, "entities": entities},
+        }
+    )
+    options = LiftOptions(Path("weir-quotas-restore.json"), ["http://127.0.0.1:9644"])
+    file = GatewayQuotas("weir.yaml", True, config.quotas.entities)
+    shown = _text(config, SAMPLE, translated(SAMPLE_QUOTAS, 3), file, options)
+    assert f"--dry-run\n{shown}\ndry run: " in GUIDE
 
 
 def test_guide_sets_the_gateways_rate_before_the_import() -> None:

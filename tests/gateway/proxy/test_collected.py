@@ -12,6 +12,7 @@ from gateway.proxy.collected import (
     HeldAnswers,
 )
 from gateway.proxy.handler import COLLECT, FORWARD, EndConnection
+from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.response_bodies import MAX_PIECE_BYTES
 from protocol.api_keys import ApiKey
 from protocol.bodies import find_coordinator
@@ -195,13 +196,13 @@ def test_answer_counts_until_it_is_read():
     answers = HeldAnswers(budget.answers)
     answers.begin(UNCOUNTED_BYTES)
     assert held(budget) == (0, 0)
-    answers.end()
+    answers.end(UNCOUNTED_BYTES)
     answers.begin(5)
     assert held(budget) == (5, 1)
-    answers.end()
-    answers.begin(1)
-    assert held(budget) == (6, 1)
-    answers.end()
+    answers.end(7)
+    assert held(budget) == (7, 1)
+    answers.add(1)
+    assert held(budget) == (8, 1)
     answers.read()
     assert held(budget) == (0, 0)
 
@@ -210,10 +211,26 @@ def test_reading_leaves_the_answer_that_arrives():
     budget = CollectBudget()
     answers = HeldAnswers(budget.answers)
     answers.begin(100)
-    answers.end()
+    answers.end(100)
     answers.begin(UNCOUNTED_BYTES + 7)
     answers.read()
     assert held(budget) == (7, 1)
+
+
+def test_own_answer_counts_before_and_after_its_turn():
+    budget = CollectBudget()
+    answers = HeldAnswers(budget.answers)
+    answers.wait(UNCOUNTED_BYTES + 7)
+    answers.wait(3)
+    answers.settle(unread=False)
+    assert held(budget) == (10, 1)
+    answers.written(UNCOUNTED_BYTES + 7)
+    answers.settle(unread=True)
+    assert held(budget) == (10, 1)
+    answers.settle(unread=False)
+    assert held(budget) == (0, 0)
+    answers.wait(UNCOUNTED_BYTES)
+    assert held(budget) == (3, 1)
 
 
 def test_connection_with_most_answers_is_ended_once():
@@ -221,13 +238,13 @@ def test_connection_with_most_answers_is_ended_once():
     most, few = HeldAnswers(budget.answers), HeldAnswers(budget.answers)
     few.begin(UNCOUNTED_BYTES + 1)
     most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES - 1)
-    most.check()
+    most.settle(unread=True)
     few.begin(UNCOUNTED_BYTES + 2)
     with pytest.raises(EndConnection, match="of answers") as caught:
-        most.check()
+        most.settle(unread=True)
     assert caught.value.limit == "collected_bytes"
     most.begin(2 * MAX_ANSWER_BYTES)
-    most.check()
+    most.settle(unread=True)
     assert held(budget) == (2, 1)
 
 
@@ -303,7 +320,7 @@ def test_connection_with_most_answers_is_ended_for_another():
     most.evict = ended.append
     most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES)
     few.begin(UNCOUNTED_BYTES + 1)
-    few.check()
+    few.settle(unread=True)
     assert len(ended) == 1
     most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES)
     most.check()
@@ -386,3 +403,104 @@ def test_long_collected_answer_is_written_in_pieces_of_its_own():
     assert b"".join(written) == expected
     assert [len(piece) for piece in written] == [MAX_PIECE_BYTES, MAX_PIECE_BYTES, len(expected) - 2 * MAX_PIECE_BYTES]
     assert {type(piece) for piece in written} == {bytes}
+
+
+# Weir's own answers, which have the topics of the refused requests.
+
+NAMES = tuple(f"{number:06}".ljust(200, "t") for number in range(500))
+
+
+class Refused(Transcript):
+    """The client of a cluster in a volume pause. `reads` is False for one that does not read its answers."""
+
+    def __init__(self, budget, *, reads=True):
+        self.reads = reads
+        self.gate = ProduceGate()
+        self.gate.delay, self.gate.paused = 5.0, True
+        super().__init__(gate=self.gate, collect_budget=budget)
+        self.pieces = []
+
+    def write_client(self, data):
+        super().write_client(data)
+        self.pieces.append(len(data))
+        if not self.reads:
+            self.core.requests.pause_for_client()
+
+    @property
+    def received(self):
+        return len(self.client_inbox)
+
+
+@pytest.mark.parametrize("by", [None, 65_536])
+def test_refusal_counts_until_its_client_reads(by):
+    budget = CollectBudget()
+    t = Refused(budget, reads=False)
+    t.client_sends(m.produce(1, topics=NAMES), by=by)
+    assert t.received > len("".join(NAMES))
+    assert held(budget) == (t.received - UNCOUNTED_BYTES, 1)
+    t.core.client_reads(t.now)
+    assert held(budget) == (0, 0)
+
+
+def test_refusal_to_a_client_that_reads_does_not_count():
+    budget = CollectBudget()
+    t = Refused(budget)
+    t.client_sends(m.produce(1, topics=NAMES))
+    assert t.received > UNCOUNTED_BYTES
+    assert held(budget) == (0, 0)
+
+
+def test_refusal_counts_while_it_waits_for_its_turn():
+    budget = CollectBudget()
+    t = Refused(budget)
+    t.client_sends(m.heartbeat(1), m.produce(2, topics=NAMES))
+    assert t.received == 0
+    assert held(budget)[0] > len("".join(NAMES)) - UNCOUNTED_BYTES
+    t.broker_answers(m.beat(1))
+    assert t.received > len("".join(NAMES))
+    assert held(budget) == (0, 0)
+
+
+def test_refusal_beyond_the_budget_ends_its_connection():
+    budget = CollectBudget()
+    budget.answers.maximum = 100_000
+    first, second = Refused(budget, reads=False), Refused(budget, reads=False)
+    first.client_sends(m.produce(1, topics=NAMES[:250]))
+    with pytest.raises(EndConnection, match="of answers") as caught:
+        second.client_sends(m.produce(1, topics=NAMES))
+    assert caught.value.limit == "collected_bytes"
+    second.core.close(second.now)
+    assert held(budget) == (first.received - UNCOUNTED_BYTES, 1)
+
+
+def test_long_refusal_is_written_in_pieces():
+    t = Refused(CollectBudget())
+    t.client_sends(m.produce(1, topics=tuple(f"{number:06}".ljust(249, "t") for number in range(3_000))))
+    assert len(t.pieces) > 1
+    assert max(t.pieces) == MAX_PIECE_BYTES
+
+
+def test_answer_counts_with_the_results_that_weir_adds():
+    """The broker's answer has one topic. Weir adds those with a batch behind a refused one."""
+    budget = CollectBudget()
+    t = Refused(budget)
+    names = [*NAMES, "other"]
+
+    def produce(correlation_id, sequence):
+        topics = [
+            {"name": name, "partition_data": [{"index": 0, "records": m.numbered_batch(sequence)}]}
+            for name in (NAMES if sequence == 0 else names)
+        ]
+        values = {"acks": -1, "timeout_ms": 1_000, "topic_data": topics}
+        return codec.encode_request(ApiKey.PRODUCE, 9, values, correlation_id, "x")
+
+    t.client_sends(produce(1, sequence=0))
+    t.gate.delay, t.gate.paused = 0.0, False
+    t.passes(5.0)
+    t.client_sends(produce(2, sequence=5))
+    t.goes_on()
+    t.client_inbox.clear()
+    t.reads = False
+    t.broker_answers(m.produced(2, topic="other"))
+    assert t.received > len("".join(NAMES))
+    assert held(budget) == (t.received - UNCOUNTED_BYTES, 1)

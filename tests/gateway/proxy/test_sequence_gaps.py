@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.sequence_gaps import MAX_GAPS, SequenceGaps
+from gateway.proxy.sequence_gaps import MAX_GAPS, MAX_NAME_BYTES, SequenceGaps
 from protocol.bodies.produced_topics import ProducedPartition
 from tests.gateway.proxy import messages as m
 
@@ -106,6 +106,14 @@ def test_batch_without_a_sequence_leaves_no_gap(frame):
     assert table.refuses(frame, b"t", partition, refused=True)
     assert not table.refuses(frame, b"t", partition, refused=False)
     assert not table.pending
+
+
+def test_names_that_no_topic_can_have_leave_no_gap():
+    gaps = Gaps()
+    gaps.refuse(10, topic=b"t" * (MAX_NAME_BYTES + 1))
+    assert not gaps.table.pending
+    gaps.refuse(10, topic=b"t" * MAX_NAME_BYTES)
+    assert gaps.table.pending
 
 
 def test_oldest_of_many_gaps_is_forgotten():

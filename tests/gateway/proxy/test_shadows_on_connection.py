@@ -12,6 +12,7 @@ from gateway.quotas.shadows import EngineWithShadows
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session
 from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.handlers.test_fetch_handler import mixed
 from tests.gateway.proxy.transcript import START, Transcript
 from tests.protocol import codec
 
@@ -112,6 +113,26 @@ def test_real_limit_mutes_for_its_own_time():
     assert t.paused
     t.passes(2.0)
     assert not t.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_shadows_count_only_responses_that_are_sent(algorithm):
+    t = transcript(settings(real={"consumer_byte_rate": 1_000}, algorithm=algorithm))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched(1, size=10_500))
+    sent = algorithm == "token_bucket"
+    assert (len(t.client_inbox) > 10_000) == sent
+    assert [row.amount_total for row in shadows(t, "fetch")] == ([10_500, 10_500] if sent else [0, 0])
+    assert [row.throttled_total for row in shadows(t, "fetch")] == ([1, 1] if sent else [0, 0])
+
+
+def test_shadows_count_the_sent_part_of_a_response():
+    t = transcript(settings(real={"consumer_byte_rate": 1_000}, algorithm="window"))
+    t.client_sends(m.fetch(1, session=(77, 3)))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(10_000, t.now)
+    t.broker_answers(mixed(1, [0]))
+    size = len(mixed(1, [])) - 5
+    assert [row.amount_total for row in shadows(t, "fetch")] == [size, size]
 
 
 def test_throttles_of_shadows_are_not_among_those_of_the_ledger():

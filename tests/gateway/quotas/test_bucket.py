@@ -211,6 +211,18 @@ def test_kafkas_window_gives_no_turns():
     assert b.line.length == 0.0
 
 
+def test_refused_response_presumes_nothing():
+    b = bucket(meter=SharedMeter(WindowMeter(LIMIT, SHORT), LIMIT, 0.25, 0.6))
+    assert b.charge_fetch(consumer(400), 1_500, START) == (0.0, False), "with 4 500 bytes of peers, more than the capacity"
+    held = b.meter.presumed
+    assert held == 1_100.0
+    for _ in range(3):
+        assert b.charge_fetch(consumer(400), 1_500, START + 0.1)[1]
+        b.record(-1_500, START + 0.1)
+    b.charge(0, START + 0.1)
+    assert (b.meter.presumed, b.meter.balance(START + 0.1), b.amount_total) == (held, -500.0, 1_500)
+
+
 @pytest.mark.parametrize(("used", "amount"), [(0, 5_000), (6_000, 3_000), (8_700, 300), (9_500, 0), (12_000, 0)])
 def test_reservations_stay_within_the_balance(used, amount):
     b = bucket()

@@ -49,3 +49,26 @@ def test_group_at_its_ceiling_gets_no_spare_tokens() -> None:
     parent = meter(WHOLE, burst=INTERVAL)
     group = meter(250.0, parent, ceiling=250.0)
     assert group.charge(300.0, START) == pytest.approx(50 / 250)
+
+
+def test_tokens_of_a_group_that_lends_are_not_spare() -> None:
+    root = meter(WHOLE, burst=INTERVAL)
+    middle = meter(800.0, root, burst=INTERVAL)
+    group = meter(250.0, middle)
+    middle.set_rates(500.0, 800.0, WHOLE, INTERVAL, START)
+    root.own.charge(190.0, START)
+    assert (middle.limit, middle.spare(START)) == (800.0, False)
+    assert group.charge(255.0, START) > 0.0
+    assert not middle.spare(START + INTERVAL)
+    assert middle.spare(START + 2 * INTERVAL), "the root has spare tokens again"
+    middle.set_rates(800.0, 800.0, WHOLE, INTERVAL, START)
+    assert middle.spare(START + INTERVAL)
+
+
+def test_use_is_taken_back_from_the_parent_as_well() -> None:
+    parent = meter(WHOLE, burst=INTERVAL)
+    group = meter(250.0, parent)
+    group.charge(100.0, START)
+    assert (group.tokens(START), parent.tokens(START), parent.used) == (150.0, 100.0, 100.0)
+    group.take_back(100.0, START)
+    assert (group.tokens(START), parent.tokens(START), parent.used) == (250.0, 200.0, 0.0)

@@ -77,6 +77,51 @@ def test_greedy_clients_get_their_shares(groups, senders, expected):
     assert min(subject.whole(MB8, 2, 12)) > 0.97
 
 
+LENDERS = (group("a"), group("x", clients=False), group("x1", "x", guarantee=0.6 * MB8), group("x2", "x"))
+"""The group x lends as long as x1 is idle: its allocation is half of the capacity, its entitlement is 0.8."""
+
+
+def test_idle_guarantee_is_divided_above_its_siblings():
+    subject = traffic(*LENDERS)
+    subject.run([Sender("a"), Sender("x2")], 10)
+    assert subject.shares(MB8, 4, 10) == pytest.approx({"a": 0.5, "x2": 0.5}, abs=0.01)
+    assert min(subject.whole(MB8, 2, 10)) > 0.97
+
+
+def test_idle_guarantee_is_divided_on_three_levels():
+    groups = [
+        group("a"),
+        group("x", weight=3, clients=False),
+        group("y", "x", ceiling=0.6 * MB8, clients=False),
+        group("y1", "y", weight=2),
+        group("y2", "y", guarantee=0.1 * MB8),
+        group("x1", "x", weight=2, guarantee=0.1 * MB8),
+        group("c", weight=3, ceiling=0.6 * MB8),
+    ]
+    subject = traffic(*groups)
+    subject.run([Sender("a"), Sender("c"), Sender("x1"), Sender("y1")], 14)
+    expected = {"a": 0.129, "c": 0.386, "x1": 0.357, "y1": 0.129}
+    assert subject.shares(MB8, 8, 14) == pytest.approx(expected, abs=0.02), "all have used up their bursts by then"
+
+
+def test_lent_guarantee_returns_at_once_with_its_group():
+    subject = traffic(*LENDERS)
+    subject.run([Sender("a"), Sender("x2"), Sender("x1", lambda seconds: seconds >= 6)], 16)
+    assert subject.shares(MB8, 6, 8)["x1"] > 0.65
+    assert subject.shares(MB8, 8, 16) == pytest.approx({"a": 0.2, "x1": 0.7, "x2": 0.1}, abs=0.01)
+    seconds = subject.whole(MB8, 2, 16)
+    assert min(seconds) > 0.85
+    assert max(seconds) < 1.2
+
+
+def test_sibling_of_an_idle_guarantee_uses_a_capacity_alone():
+    subject = traffic(*LENDERS)
+    subject.run([Sender("a", lambda seconds: seconds < 6), Sender("x2")], 12)
+    seconds = subject.whole(MB8, 2, 12)
+    assert min(seconds) > 0.97
+    assert max(seconds) < 1.1
+
+
 def test_idle_group_gets_its_guarantee_at_once_when_it_returns():
     subject = traffic(group("a"), group("b", guarantee=MB8 / 2))
     subject.run([Sender("a"), Sender("b", lambda seconds: not 3 <= seconds < 13)], 20)

@@ -265,6 +265,61 @@ def test_returned_use_presumes_nothing() -> None:
     assert (shared.presumed, shared.tokens(0.0)) == (100.0, 850.0)
 
 
+@pytest.mark.parametrize("inner", [TokenBucket.for_bytes(1.0, Window(), 0.0), WindowMeter(1.0, Window())])
+def test_first_use_of_a_small_quota_is_admitted(inner) -> None:
+    shared = SharedMeter(inner, 1.0, 1 / 12, 0.6)
+    assert shared.admit(1, 0.0, 0.0) == 0.0
+    assert shared.presumed == pytest.approx(9.6)
+    assert shared.admit(1, 0.0, 0.1) > 0.0, "peers may have used the rest"
+    shared.take_back(1, 0.1)
+    assert shared.presumed == pytest.approx(9.6), "the refused use presumed nothing"
+    for now in (0.2, 0.4):
+        shared.settle(1 / 12, 0.6, now)
+    assert shared.balance(0.4) == pytest.approx(9.0 if shared.takes_back else 9.4, abs=0.5)
+    assert shared.admit(1, 0.0, 0.4) == 0.0
+
+
+def test_patient_use_waits_no_longer_than_its_patience() -> None:
+    shared = SharedMeter(TokenBucket.for_bytes(1.0, Window(), 0.0), 1.0, 1 / 50, 0.6, 0.5)
+    shared.settle(1 / 50, 0.6, 0.0, used=True)
+    delays = [shared.admit(1, 10.0, 0.0) for _ in range(10)]
+    assert delays[0] > 0.6, "a turn"
+    assert max(delays) <= 10.0
+    assert max(shared.admit(1, 10.0, 0.0) for _ in range(2)) > 10.0, "its own debt is more"
+
+
+def test_taken_back_use_presumes_nothing() -> None:
+    shared = meter(share=0.25)
+    shared.charge(100, 0.0)
+    shared.charge(200, 0.0)
+    shared.take_back(200, 0.0)
+    assert (shared.presumed, shared.tokens(0.0)) == (300.0, 600.0)
+    shared.take_back(100, 0.0)
+    assert (shared.presumed, shared.tokens(0.0)) == (300.0, 700.0), "only the last charge is known"
+
+
+def test_presumed_use_leaves_a_window_with_its_sample() -> None:
+    shared, plain = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6), WindowMeter(LIMIT, Window())
+    for now, amount in ((0.0, 1), (0.9, 100), (1.1, 5)):
+        shared.charge(amount, now)
+        plain.charge(amount, now)
+        shared.settle(0.5, 0.6, now)
+    shared.settle(0.5, 0.6, 1.2)
+    assert [shared.balance(now) for now in (1.2, 11.5, 12.0)] == [plain.balance(now) for now in (1.2, 11.5, 12.0)]
+
+
+def test_late_return_gives_a_window_no_credit() -> None:
+    shared = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6)
+    shared.charge(400, 0.0)
+    shared.settle(0.5, 0.6, 0.1)
+    shared.charge(10, 20.0)
+    shared.settle(0.5, 0.6, 20.1)
+    shared.settle(0.5, 0.6, 20.2)
+    plain = WindowMeter(LIMIT, Window())
+    plain.charge(10, 20.0)
+    assert shared.balance(20.2) <= plain.balance(20.2) + 0.2 * LIMIT, "of the older sample, only its time counts"
+
+
 def test_dump_is_without_presumed_use() -> None:
     shared = SharedMeter(SpreadRate(100.0, Window(3, 1.0), 0.0), 100.0, 0.25, 1e9)
     shared.charge(100, 0.0)

@@ -94,3 +94,20 @@ def test_secret_files_are_checked_again(tmp_path: Path) -> None:
     Worker(0, tmp_path, NO_CLAIMS).keep(config, HISTORY)
     with pytest.raises(ConfigError, match=r"upstream\.sasl\.password_file"):
         Worker(0, tmp_path, NO_CLAIMS).kept(tmp_path / "weir.yaml")
+
+
+def test_worker_starts_without_the_supervisors_files(tmp_path: Path) -> None:
+    """The supervisor alone sends notifications, and each worker has a numbered file of recent use."""
+    (tmp_path / "usage").mkdir()
+    keys = "workers: 4\nstate: {usage_path: usage}\nnotify: {targets: [{name: a, url_file: hook.url}]}\n"
+    config = parse_config(CONFIG + keys, source="weir.yaml")
+    Worker(0, tmp_path, NO_CLAIMS).keep(config, HISTORY)
+    assert Worker(3, tmp_path, NO_CLAIMS).kept(tmp_path / "weir.yaml") == (config, HISTORY)
+
+
+def test_worker_needs_the_quotas_of_the_api(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    config = parse_config(f"{CONFIG}workers: 4\nstate: {{path: state}}\n", source="weir.yaml")
+    Worker(0, tmp_path, NO_CLAIMS).keep(config, HISTORY)
+    with pytest.raises(ConfigError, match=r"state\.path"):
+        Worker(3, tmp_path, NO_CLAIMS).kept(tmp_path / "weir.yaml")

@@ -10,6 +10,7 @@ import pytest
 from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTasks
 from gateway.features.quota_api import quota_admin as module
+from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.state_file import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
@@ -34,6 +35,7 @@ class MemoryStore:
         self.saves = 0
         self.error = None
         self.others = {}
+        self.under_way = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -47,6 +49,7 @@ class MemoryStore:
         pass
 
     async def save(self, before, after):
+        self.under_way.set()
         await self.gate.wait()
         if self.error is not None:
             raise self.error
@@ -275,6 +278,88 @@ async def test_quota_of_another_gateway_outlives_a_bug(monkeypatch):
         await world.until(lambda: world.limit("bob") == 7.0)
         again.cancel()
     assert world.queue.followed is None
+
+
+def odd_description():
+    yield
+    raise TypeError("odd")
+
+
+async def test_failed_sibling_leaves_no_request_unanswered(monkeypatch):
+    """The failure cancels the change under way. It may have been saved, so a second try could not undo it."""
+    monkeypatch.setattr("gateway.background.FIRST_SECONDS", 0.0)
+    store, queue = MemoryStore(), AlterQueue(["User:root"])
+    engine = QuotaEngine(QuotaSettings(()), 0.0)
+    feature = QuotaApi(
+        store, None, None, engine, queue, Outlet("", []),
+        writes_copy=lambda: True, groups=lambda: (), on_quotas=lambda _: None, applied=lambda: None,
+    )  # fmt: skip
+    store.gate.clear()
+
+    def begin(value):
+        done = asyncio.Event()
+        return queue.alter(AlterRequest((setting("alice", value),), False), "root", done.set), done
+
+    async with asyncio.timeout(20), BackgroundTasks(Counter()) as tasks:
+        feature.start(tasks)
+        interrupted, answered = begin(10.0)
+        await store.under_way.wait()
+        waiting, later = begin(20.0)
+        feature._descriptions.add(odd_description())
+        await answered.wait()
+        store.gate.set()
+        await later.wait()
+    text = "Weir was interrupted, so the change may take effect later, or not at all."
+    assert [result[:2] for result in interrupted.alteration.results.values()] == [(-1, text)]
+    assert [result[:2] for result in waiting.alteration.results.values()] == [(0, None)]
+    assert store.saved == {ALICE: {KEY: 20.0}}
+
+
+async def test_saved_change_outlives_an_interruption(monkeypatch):
+    world = World(MemoryStore())
+    prepares = asyncio.Event()
+
+    async def endless(*_):
+        prepares.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        with monkeypatch.context() as patched:
+            patched.setattr("asyncio.to_thread", endless)
+            running = group.create_task(world.admin.run())
+            _, done = world.begin(setting("bob", 7.0))
+            await prepares.wait()
+            running.cancel()
+            await done.wait()
+        assert (world.store.saved, world.limit("bob")) == ({BOB: {KEY: 7.0}}, None)
+        again = group.create_task(world.admin.run())
+        await world.until(lambda: world.limit("bob") == 7.0)
+        again.cancel()
+    assert world.queue.followed is None
+
+
+async def test_request_outlives_an_interrupted_retry(monkeypatch):
+    """A retry of host names comes first, and no request is taken out of the queue before its end."""
+    world = World(MemoryStore())
+    look_up, looks = world.admin._look_up, asyncio.Event()
+
+    async def endless(_):
+        looks.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        monkeypatch.setattr(world.admin, "_look_up", endless)
+        world.admin._retry()
+        running = group.create_task(world.admin.run())
+        _, done = world.begin(setting("bob", 7.0))
+        await looks.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        monkeypatch.setattr(world.admin, "_look_up", look_up)
+        again = group.create_task(world.admin.run())
+        await done.wait()
+        again.cancel()
+    assert world.limit("bob") == 7.0
 
 
 async def test_concurrent_change_of_another_gateway_applies(world):

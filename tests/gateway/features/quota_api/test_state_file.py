@@ -221,3 +221,14 @@ async def test_unwritable_position_is_reported(file):
     with pytest.raises(NotSavedError) as caught:
         await file.save_position(HistoryPosition("0a", "0b", 1), {})
     assert "weir.state.position.json" in caught.value.remedy
+
+
+async def test_shortage_of_threads_is_a_failed_save(file, monkeypatch):
+    async def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("asyncio.to_thread", no_thread)
+    for save in (file.save({}, ALICE), file.save_position(HistoryPosition("0a", "0b", 1), {})):
+        with pytest.raises(NotSavedError, match="can't start new thread") as caught:
+            await save
+        assert (caught.value.outcome, "limit of processes" in caught.value.remedy) == ("so nothing is changed", True)

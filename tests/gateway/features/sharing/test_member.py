@@ -317,6 +317,21 @@ def test_use_after_a_refund_is_published() -> None:
     assert total == 100
 
 
+def test_held_presumption_of_a_quiet_client_is_returned() -> None:
+    fleet = begun(2)
+    fleet.use(0, 1_000)
+    member, bucket = fleet.members[0], fleet.bucket(0)
+    for number in range(20):  # a record is in flight for four seconds
+        fleet.now += INTERVAL
+        member.step(fleet.now, publish=False)
+        member.handle(member.identity, UseMessage(100 + number, ()), fleet.now)
+    assert (bucket.meter.presumed, round(bucket.meter.tokens(fleet.now))) == (1_000.0, 10_000)
+    for _ in range(2):
+        fleet.now += INTERVAL
+        member.step(fleet.now)
+    assert bucket.meter.presumed == 0.0
+
+
 def test_members_without_topic_work_alone() -> None:
     fleet = begun(2)
     fleet.down |= {0, 1}

@@ -6,6 +6,7 @@ from gateway.features.sharing.member import Member
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.line import Consumer
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 
 INTERVAL = 0.2
@@ -51,3 +52,37 @@ def test_gateways_use_a_window_that_becomes_free_once() -> None:
     found = traffic(10, alice(10 * QUOTA, "window"), MIB // 16)
     found.run([Sender("alice", gateway=number, connections=1) for number in range(10)], 150)
     assert found.shares(10 * QUOTA, 40, 150)["alice"] == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(("count", "consumers"), [(4, 4), (8, 1)])
+def test_consumers_get_the_quota_of_a_window(count: int, consumers: int) -> None:
+    """Responses over the quota are taken back, as the Fetch handler does. One gateway gives 0.95 of the quota."""
+    settings = QuotaSettings((EntityQuota(ClientQuotaEntity("alice"), {"consumer_byte_rate": MIB}),), algorithm="window")
+    engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
+    members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(engines)]
+    buckets = [engine.acquire("fetch", "alice", "", START) for engine in engines[:consumers]]
+    places, due = [Consumer() for _ in buckets], [START + 2.0 + 0.003 * number for number in range(consumers)]
+    batch, sent, now, step = MIB // 64, [0] * 120, START, START
+    while now < START + 119.0:
+        now = min(step, *due)
+        if now == step:
+            for record in [record for member in members for record in member.step(now)]:
+                for member in members:
+                    member.receive(*record, now + 0.01)
+            step += INTERVAL
+            continue
+        for number, bucket in enumerate(buckets):
+            if due[number] > now:
+                continue
+            delay = bucket.refuse_fetch(places[number], now)[0]
+            if delay == 0.0:
+                allowance = min(bucket.fetch_allowance(batch, now), MIB)
+                size = max(allowance - allowance % batch, batch)
+                delay, enforced = bucket.charge_fetch(places[number], size, now)
+                if enforced:
+                    bucket.record(-size, now)
+                else:
+                    sent[int(now - START)] += size
+            due[number] = now + max(delay, 0.01)
+    assert sum(sent[2:]) == pytest.approx(117 * MIB, rel=0.15)
+    assert max(sum(sent[begin : begin + 11]) for begin in range(2, 108)) <= (11 + consumers) * MIB

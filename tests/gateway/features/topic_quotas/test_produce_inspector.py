@@ -526,6 +526,16 @@ def test_unenforced_rejections_are_only_counted():
     assert [(each.topic, each.enforced) for each in t.rejections] == [(HOT, False)]
 
 
+def test_unenforced_quotas_report_no_exempt_client():
+    exempt = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt_from=("topics",)),))
+    t = Metered(exempt, enforce=False)
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 30})))
+    t.broker_answers(produced(1, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (5_030, 0, {})
+    assert t.rejections == []
+
+
 def test_unenforced_rejections_are_counted_once_per_topic():
     """As with enforcement, which decides on a topic before its first partition and reports all its bytes together."""
     t = Metered(enforce=False)

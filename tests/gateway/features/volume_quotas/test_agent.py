@@ -17,6 +17,7 @@ from gateway.commands import main
 from gateway.config.load import load_for_connections, parse_config
 from gateway.config.model import UpstreamConfig
 from gateway.config.problems import ConfigError
+from gateway.features.volume_quotas import agent as agent_module
 from gateway.features.volume_quotas.agent import FAILED, OK, Agent, agent_config, publish_volumes
 from gateway.features.volume_quotas.config import VolumesConfig
 
@@ -33,6 +34,19 @@ async def test_sigterm_is_heard_while_brokers_are_silent(once, code, monkeypatch
         with closing(connection):
             os.kill(os.getpid(), signal.SIGTERM)
             assert await agent == code
+
+
+async def test_bug_is_logged_with_a_reason_to_fold_by(monkeypatch, caplog):
+    """The agent tries again each second."""
+
+    async def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(agent_module, "publish_usage", fail)
+    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([]), Counter())
+    assert await publish_volumes(Agent(1, ("/",), upstream, VolumesConfig(), ("127.0.0.1", 0)), once=True) == FAILED
+    (failed,) = [each for each in caplog.records if each.exc_info]
+    assert failed.reason == "agent"
 
 
 CONFIG = """

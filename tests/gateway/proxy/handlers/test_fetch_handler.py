@@ -1,13 +1,16 @@
 """Fetch under a quota, as a transcript: admitted, capped, charged by its response, or answered empty."""
 
+import tracemalloc
 from uuid import UUID
 
 import pytest
 
+from gateway.proxy.handler import Request
 from gateway.proxy.states import MUTED
 from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey
+from protocol.headers import parse_request_header
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, gateway_address, limits
 from tests.protocol import codec
@@ -324,6 +327,33 @@ def test_fetch_asks_for_no_more_than_balance(version, wanted, gets):
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.metadata(1), m.fetch(2, version=version, **wanted), m.metadata(3))
     t.broker_got(m.metadata(1), m.fetch(2, version=version, **gets), m.metadata(3))
+
+
+def peak_bytes(t, handler, frame):
+    """The most memory that the handler takes to decide on a request with 250 KiB behind it in its chunk."""
+    data = frame + bytes(250 * 1024)
+    header = parse_request_header(data, 4, len(frame), len(frame))
+    decided = Request(data, 0, len(frame), header, t.now)
+    tracemalloc.start()
+    try:
+        verdict = handler.handle(decided, t.now)
+        return verdict, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_limited_fetch_copies_no_other_bytes_of_its_chunk():
+    t = Transcript(limits(fetch=1_000))
+    verdict, peak = peak_bytes(t, t.core.connection.fetch, m.fetch(1))
+    assert verdict.frame == m.fetch(1, max_bytes=BURST)
+    assert peak < 100_000
+
+
+def test_throttled_share_fetch_copies_no_other_bytes():
+    t = over_quota()
+    verdict, peak = peak_bytes(t, t.core.connection.share_fetch, acknowledging())
+    assert verdict.frame == acknowledging(**NO_RECORDS)
+    assert peak < 100_000
 
 
 def test_fetch_up_to_v2_lowers_min_bytes():
@@ -704,6 +734,12 @@ def test_acknowledgements_do_not_wait_for_debt(version, by):
     t.client_sends(acknowledging(version=version), by=by)
     t.broker_got(acknowledging(version=version, **NO_RECORDS))
     assert t.paused
+
+
+def test_acknowledgements_behind_another_request_pass():
+    t = over_quota()
+    t.client_sends(m.metadata(1), acknowledging())
+    t.broker_got(m.metadata(1), acknowledging(**NO_RECORDS))
 
 
 def test_answer_to_acknowledgements_is_charged_and_mutes_once():

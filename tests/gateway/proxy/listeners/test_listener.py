@@ -1,8 +1,9 @@
 """Really bound ports of brokers."""
 
 import asyncio
+import errno
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
+from gateway.proxy.listeners import listener as module
 from gateway.proxy.listeners.listener import Listener, bind_bootstrap_port
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.produce_gate import ProduceGate
@@ -173,6 +175,67 @@ async def test_broker_without_port_gets_one_that_becomes_free(
     assert one.unusable is None
     assert counters.brokers_without_port == {"clients": PORTS - 1}
     assert advertised(one, 10) == first
+
+
+@pytest.fixture
+def programs(first: int) -> Iterator[list[socket.socket]]:
+    """Other programs, one at each broker port."""
+    with ExitStack() as running:
+        ports = range(first, first + PORTS)
+        yield [running.enter_context(socket.create_server(("127.0.0.1", port), reuse_port=True)) for port in ports]
+
+
+async def test_port_is_used_once_another_program_has_ended(
+    worker: Callable[[], Listener], first: int, programs: list[socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = worker(), worker()
+    assert [advertised(each, 1) for each in (one, other)] == [None, None]
+    one.tick()
+    assert advertised(one, 1) is None
+    programs[2].close()
+    one.tick()
+    programs[1].close()
+    other.tick()
+    assert [advertised(each, 1) for each in (one, other, worker())] == [first + 2] * 3
+    assert caplog.text.count(f"port {first + 1}, meant for broker 1, can't be bound") == 1
+
+
+async def test_port_of_an_ended_program_gets_one_broker(
+    worker: Callable[[], Listener], first: int, programs: list[socket.socket]
+) -> None:
+    one, other = worker(), worker()
+    assert [advertised(one, 1), advertised(other, 2)] == [None, None]
+    programs[0].close()
+    one.tick()
+    other.tick()
+    assert [advertised(one, 1), advertised(one, 2)] == [first, None]
+    assert [advertised(other, 2), advertised(other, 1)] == [None, first]
+
+
+async def test_port_of_an_ended_program_serves_a_new_broker(
+    worker: Callable[[], Listener], first: int, programs: list[socket.socket]
+) -> None:
+    one = worker()
+    assert advertised(one, 1) is None
+    programs[1].close()
+    assert advertised(one, 2) == first + 1
+
+
+async def test_tick_tries_each_port_of_other_programs_once(
+    worker: Callable[[], Listener], first: int, programs: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = worker()
+    assert [advertised(one, node_id) for node_id in range(10)] == [None] * 10
+    tried: list[int] = []
+
+    def bind(_host: str, port: int, *, reuse_port: bool) -> socket.socket:
+        tried.append(port)
+        raise OSError(errno.EADDRINUSE, "in use")
+
+    monkeypatch.setattr(module, "_bind", bind)
+    one._brokers.learn_live(dict.fromkeys(range(10), ("kafka.example.com", 9092)), 0.0)
+    one.tick()
+    assert sorted(tried) == list(range(first, first + PORTS))
 
 
 async def test_width_in_warning_is_that_of_live_brokers(

@@ -23,6 +23,11 @@ def nobody(_shared: bool) -> Bound:
     return Bound()
 
 
+def in_use(_shared: bool) -> Bound:
+    """Find another program at the port."""
+    raise OSError(EADDRINUSE, os.strerror(EADDRINUSE))
+
+
 def known(_node_id: int) -> bool:
     """No broker has been forgotten."""
     return True
@@ -44,14 +49,44 @@ def test_same_port_of_another_address_is_separate(claims: int) -> None:
 
 
 def test_port_in_use_stays_unclaimed(claims: int) -> None:
-    def taken(_shared: bool) -> Bound:
-        raise OSError(EADDRINUSE, os.strerror(EADDRINUSE))
-
     one, other = PortClaims(claims), PortClaims(claims)
     with pytest.raises(OSError, match="in use"):
-        one.claim("127.0.0.1", 9093, 1, taken, known)
+        one.claim("127.0.0.1", 9093, 1, in_use, known)
     assert not other.claim("127.0.0.1", 9093, 1, nobody, known)
     assert not one.claim("127.0.0.1", 9093, 1, nobody, known)
+
+
+def test_port_that_another_program_had_can_be_claimed_again(claims: int) -> None:
+    one, other = PortClaims(claims), PortClaims(claims)
+    for again in ((), (9093, 9094)):
+        with pytest.raises(OSError, match="in use"):
+            one.claim("127.0.0.1", 9093, 1, in_use, known, again)
+        with pytest.raises(OSError, match="in use"):
+            other.claim("127.0.0.1", 9093, 2, in_use, known, (9093, 9094))
+    assert other.claim("127.0.0.1", 9093, 2, nobody, known, (9093, 9094))
+    assert not one.claim("127.0.0.1", 9093, 1, nobody, known, (9093, 9094))
+    assert one.claim("127.0.0.1", 9093, 2, nobody, known)
+
+
+def test_broker_with_a_port_claims_none_of_another_program(claims: int) -> None:
+    """Another process has claimed that port for the broker meanwhile, and each process must have the same one."""
+    one, other = PortClaims(claims), PortClaims(claims)
+    with pytest.raises(OSError, match="in use"):
+        one.claim("127.0.0.1", 9093, 1, in_use, known)
+    assert other.claim("127.0.0.1", 9094, 1, nobody, known)
+    assert not one.claim("127.0.0.1", 9093, 1, nobody, known, (9093, 9094))
+    assert one.claim("127.0.0.1", 9093, 1, nobody, known, (9093, 9095)), "9094 is another listener's"
+
+
+def test_broker_loses_a_port_that_another_program_took(claims: int) -> None:
+    one = PortClaims(claims)
+    with pytest.raises(OSError, match="in use"):
+        one.claim("127.0.0.1", 9093, 1, in_use, known)
+    assert one.claim("127.0.0.1", 9094, 1, nobody, known)
+    with pytest.raises(OSError, match="in use"):
+        one.claim("127.0.0.1", 9094, 1, in_use, known)
+    assert one.claim("127.0.0.1", 9093, 1, nobody, known, (9093, 9094))
+    assert not one.claim("127.0.0.1", 9094, 1, nobody, known), "each broker has one port"
 
 
 def test_failed_bind_leaves_port_claimable(claims: int) -> None:
