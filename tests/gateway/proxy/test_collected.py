@@ -323,7 +323,7 @@ def test_connection_with_most_answers_is_ended_for_another():
     few.settle(unread=True)
     assert len(ended) == 1
     most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES)
-    most.check()
+    most.settle(unread=True)
     assert (held(budget), len(ended)) == ((1, 1), 1)
 
 
