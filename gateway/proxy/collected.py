@@ -1,5 +1,6 @@
 """Requests and answers that are collected until they are whole, and the bytes that all of them may hold in one gateway."""
 
+from collections.abc import Callable
 from typing import Final
 
 from gateway.proxy.handler import EndConnection
@@ -17,37 +18,100 @@ reads nothing could hold any number of bytes."""
 UNCOUNTED_BYTES: Final = 16 * 1024
 """The bytes that each connection may always hold, so that no client can keep others from small requests and answers."""
 
+_SIZES: Final = 64
+"""The classes of holders by size, each up to twice as large as the one before."""
+
 
 class Budget:
-    """The bytes, above `UNCOUNTED_BYTES` each, that several connections hold together. `holders` are those that hold any.
+    """The bytes, above `UNCOUNTED_BYTES` each, that several connections hold together.
 
-    `contents` names the bytes in error messages.
+    `contents` names the bytes in error messages. `_added` are all bytes that have been counted so far, and serve as a clock.
+
+    If the connections hold more than `maximum`, the heaviest is ended. Its weight is its bytes times its age. The age is the
+    number of bytes that have been added since it began to hold any, at most `maximum`. So connections that hold bytes and send
+    nothing go before one whose request is just arriving. A small connection stays while larger ones of that age are there.
+
+    Sizes are rounded down to a power of two, and of equal ones only the first counts. So no search visits all connections.
     """
 
-    __slots__ = ("contents", "held", "holders", "maximum")
+    __slots__ = ("_added", "_by_size", "contents", "held", "maximum")
 
     def __init__(self, maximum: int, contents: str) -> None:
         self.maximum = maximum
         self.contents = contents
         self.held = 0
-        self.holders = 0
+        self._added = 0
+        self._by_size: list[dict[Holder, None]] = [{} for _ in range(_SIZES)]  # each in the order in which they got that size
 
-    def count(self, before: int, after: int) -> None:
-        """A connection holds `after` bytes in place of `before`."""
+    @property
+    def holders(self) -> int:
+        """The connections that hold any bytes."""
+        return sum([len(holders) for holders in self._by_size])
+
+    def count(self, holder: "Holder", after: int) -> None:
+        """A connection holds `after` bytes in place of those that are counted."""
+        before = holder.counted
+        old, new = before.bit_length(), after.bit_length()
+        if old != new:
+            if before == 0:
+                holder.since = self._added
+            else:
+                del self._by_size[old][holder]
+            if after > 0:
+                self._by_size[new][holder] = None
         self.held += after - before
-        self.holders += (after > 0) - (before > 0)
+        self._added += max(0, after - before)
+        holder.counted = after
 
-    def check(self, held: int) -> None:
-        """Raise EndConnection if all hold too many bytes, and a connection with `held` of them has more than its share.
-
-        The others may go on. Otherwise a client with long requests could end the connections of those with short ones.
-        """
-        if self.held > self.maximum and held * self.holders >= self.held:
-            raise EndConnection(
+    def check(self, current: "Holder") -> None:
+        """End the heaviest connections until the bytes of the others fit. Raises EndConnection to end the `current` one."""
+        while self.held > self.maximum:
+            heaviest = self._heaviest()
+            why = (
                 f"the gateway holds {self.held} bytes of {self.contents}, more than {self.maximum}:"
-                " send smaller requests of this kind, or fewer at a time",
-                limit="collected_bytes",
+                " send smaller requests of this kind, or fewer at a time"
             )
+            error = EndConnection(why, limit="collected_bytes")
+            evict = heaviest.evict
+            heaviest.close()
+            if heaviest is current:
+                raise error
+            evict(error)
+
+    def _heaviest(self) -> "Holder":
+        return max([next(iter(holders)) for holders in reversed(self._by_size) if holders], key=self._weight)
+
+    def _weight(self, holder: "Holder") -> int:
+        return min(self._added - holder.since, self.maximum) << holder.counted.bit_length()
+
+
+class Holder:
+    """The bytes that one connection holds of a budget. `counted` are those that the budget counts.
+
+    `evict` ends the connection with an error: another one needs the bytes.
+    """
+
+    __slots__ = ("_budget", "_closed", "counted", "evict", "since")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._closed = False
+        self.counted = 0
+        self.since = 0  # the budget's `_added` when it began to count bytes of this connection
+        self.evict: Callable[[EndConnection], None] = _evict_nobody
+
+    def close(self) -> None:
+        """Count nothing any more, as the connection has gone or is to go, and do not refer to it."""
+        self._closed = True
+        self.evict = _evict_nobody
+        self._count(0)
+
+    def _count(self, held: int) -> None:
+        self._budget.count(self, 0 if self._closed else max(0, held - UNCOUNTED_BYTES))
+
+
+def _evict_nobody(error: EndConnection) -> None:
+    """There is no connection."""
 
 
 class CollectBudget:
@@ -61,15 +125,14 @@ class CollectBudget:
         self.answers = Budget(MAX_ANSWER_BYTES, "answers that it collects or makes")
 
 
-class Collected:
+class Collected(Holder):
     """The beginning of one connection's request, until the rest has come."""
 
-    __slots__ = ("_budget", "_budgets", "_counted", "_data")
+    __slots__ = ("_budgets", "_data")
 
     def __init__(self, budgets: CollectBudget) -> None:
+        super().__init__(budgets.requests)
         self._budgets = budgets
-        self._budget = budgets.requests
-        self._counted = 0
         self._data = bytearray()
 
     def __len__(self) -> int:
@@ -88,13 +151,8 @@ class Collected:
     def add(self, piece: memoryview) -> None:
         """Keep the next bytes of the request. Raises EndConnection if all connections together hold too many."""
         self._data += piece
-        self._count(max(0, len(self._data) - UNCOUNTED_BYTES))
-        self._budget.check(self._counted)
-
-    @property
-    def counted(self) -> bool:
-        """True while the budget counts bytes of this connection."""
-        return self._counted > 0
+        self._count(len(self._data))
+        self._budget.check(self)
 
     def take(self, rest: memoryview) -> bytes:
         """Return the bytes so far and those of `rest` behind them, and keep none. A request may have 100 MB: it is copied once.
@@ -110,32 +168,26 @@ class Collected:
         self._data = bytearray()
         self._count(0)
 
-    def _count(self, count: int) -> None:
-        self._budget.count(self._counted, count)
-        self._counted = count
 
-
-class HeldAnswers:
+class HeldAnswers(Holder):
     """The bytes of answers that one connection holds whole, collected ones and Weir's own.
 
     One answer arrives, own answers wait for their turn, and the client has not read others. The client may get more bytes than
-    have arrived: Weir adds the results of refused partitions. `counted` are those that the budget counts.
+    have arrived: Weir adds the results of refused partitions. `close`: the broker's last answers wait for nobody.
     """
 
-    __slots__ = ("_arriving", "_budget", "_closed", "_unread", "_waiting", "counted")
+    __slots__ = ("_arriving", "_unread", "_waiting")
 
     def __init__(self, budget: Budget) -> None:
-        self._budget = budget
+        super().__init__(budget)
         self._arriving = 0
         self._waiting = 0
         self._unread = 0
-        self._closed = False
-        self.counted = 0
 
     def begin(self, size: int) -> None:
         """An answer of `size` bytes begins to arrive."""
         self._arriving = size
-        self._count()
+        self._hold()
 
     def end(self, size: int) -> None:
         """The answer has arrived, and its client gets `size` bytes for it."""
@@ -145,12 +197,12 @@ class HeldAnswers:
     def add(self, size: int) -> None:
         """The client gets an answer of `size` bytes that has arrived at once."""
         self._unread += size
-        self._count()
+        self._hold()
 
     def wait(self, size: int) -> None:
         """An answer of Weir's own, of `size` bytes, waits for its turn."""
         self._waiting += size
-        self._count()
+        self._hold()
 
     def written(self, size: int) -> None:
         """The turn of that answer has come."""
@@ -160,27 +212,16 @@ class HeldAnswers:
     def read(self) -> None:
         """The client has read all answers that were written."""
         self._unread = 0
-        self._count()
+        self._hold()
 
     def settle(self, *, unread: bool) -> None:
         """Note if the client leaves bytes unread, or has read all.
 
-        Raise EndConnection, once, if all connections together hold too many bytes and this one more than its share.
+        Raise EndConnection, once, if all connections together hold too many bytes and this one is the heaviest.
         """
         if not unread:
             self.read()
-        try:
-            self._budget.check(self.counted)
-        except EndConnection:
-            self.close()
-            raise
+        self._budget.check(self)
 
-    def close(self) -> None:
-        """Count nothing any more, as the client has gone or is to go: the broker's last answers wait for nobody."""
-        self._closed = True
-        self._count()
-
-    def _count(self) -> None:
-        count = 0 if self._closed else max(0, self._arriving + self._waiting + self._unread - UNCOUNTED_BYTES)
-        self._budget.count(self.counted, count)
-        self.counted = count
+    def _hold(self) -> None:
+        self._count(self._arriving + self._waiting + self._unread)

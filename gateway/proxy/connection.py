@@ -1,7 +1,6 @@
 """A session's sockets: asyncio on one side, `SessionCore` on the other.
 
-The protocols here don't inherit from asyncio's, whose methods do nothing: mypyc compiles this module, and a compiled class
-can't inherit from an interpreted one.
+The classes don't inherit from asyncio's protocols: mypyc compiles this module, and a base class must be compiled as well.
 """
 
 import asyncio
@@ -246,6 +245,10 @@ class Session(BrokerSession):
         if not self.closing:
             self._loop.call_soon(self._guarded, self._core.ready)
 
+    def make_room(self, error: Exception) -> None:
+        if self._client is not None:  # also if it is closing: a client that does not read holds its bytes until then
+            self._end_for(error, "client")
+
     def unread_client_bytes(self) -> int:
         """The client's bytes in the kernel; under TLS also those that came with the bytes before a pause."""
         client, undecrypted = self._client, self._undecrypted
@@ -293,10 +296,9 @@ class Session(BrokerSession):
         return self._client is None or self._client.is_closing()
 
     def abort(self) -> None:
-        if self._client is not None:
-            self._client.abort()
-        if self._broker is not None:
-            self._broker.abort()
+        for transport in (self._client, self._broker):
+            if transport is not None:
+                transport.abort()
 
     def drain(self) -> None:
         client = self._client
@@ -369,9 +371,10 @@ class Session(BrokerSession):
         if isinstance(error, ProtocolError):
             self._refuse(whose, error)
         elif isinstance(error, EndConnection):
-            if error.limit:
-                self._host.context.outlet.connection_rejected(error.limit, self._core.throttle.origin.address)
             self.close(str(error))
+            if error.limit and self._client is not None:
+                self._host.context.outlet.connection_rejected(error.limit, self._core.throttle.origin.address)
+                self._client.abort()
         else:
             self._fail(error)
 

@@ -60,6 +60,7 @@ class SessionCore:
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
         self.requests = RequestStream(wire, context, connection, self.in_flight, self.responses, fast_path, produce)
+        self.responses.held.evict = self.requests.collected.evict = wire.make_room
 
     def begin(self, now: float) -> None:
         """Check the limits of the client's user, unless the client still has to authenticate."""

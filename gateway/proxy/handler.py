@@ -41,7 +41,8 @@ HANDLER_COST: Final = 256
 class EndConnection(Exception):
     """Close the connection after the bytes that are already written have gone out; the message says why.
 
-    `limit` is the reason under which the connection counts as rejected, "" if no limit closes the connection.
+    `limit` is the reason under which the connection counts as rejected, "" if no limit closes the connection. With it, the
+    connection is closed at once: its memory is needed, and its client may read nothing.
     """
 
     def __init__(self, message: str, limit: str = "") -> None:

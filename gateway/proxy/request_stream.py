@@ -57,7 +57,7 @@ class RequestStream:
 
     __slots__ = (
         "_client", "_connection", "_counts", "_decision", "_direction", "_engine", "_fast_path", "_framing", "_held_since",
-        "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_write",
+        "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_write", "collected",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +84,7 @@ class RequestStream:
         self._write: Write = wire.write_broker
         self._splitter = Splitter(wire.write_broker, context.max_frame_bytes, context.collect_budget)
         self._framing = self._splitter.framing
+        self.collected = self._splitter.collected
         self._direction = connection.direction
         self._held_since = -1.0  # when the first held request was held; below 0 if there is none
 

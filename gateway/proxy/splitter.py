@@ -16,7 +16,7 @@ class Splitter:
     or a request's head is incomplete. Then the next chunk can't be forwarded as it comes.
     """
 
-    __slots__ = ("_collected", "_done", "_dropping", "data", "framing", "held", "irregular", "pos", "write")
+    __slots__ = ("_done", "_dropping", "collected", "data", "framing", "held", "irregular", "pos", "write")
 
     def __init__(self, write: Write, max_bytes: int, budget: CollectBudget) -> None:
         self.write = write
@@ -25,7 +25,7 @@ class Splitter:
         self.pos = 0
         self._done = 0
         self._dropping = False  # the rest of the current request is not forwarded
-        self._collected = Collected(budget)
+        self.collected = Collected(budget)
         self.held = b""
         self.irregular = False
 
@@ -35,13 +35,13 @@ class Splitter:
             self.held += chunk
             return False
         framing = self.framing
-        if self._collected:
+        if self.collected:
             missing, piece = framing.skip, memoryview(chunk)
-            self._collected.add(piece[:missing])
+            self.collected.add(piece[:missing])
             if len(chunk) < missing:
                 framing.skip -= len(chunk)
                 return False
-            chunk = self._collected.take(piece[missing:])
+            chunk = self.collected.take(piece[missing:])
             framing.skip = 0
         chunk = framing.join(chunk)
         pos = framing.skip
@@ -76,7 +76,7 @@ class Splitter:
         """Keep the beginning of the request until the rest has come. Raises EndConnection."""
         self.flush()
         self._done = len(self.data)
-        self._collected.begin(memoryview(self.data)[self.pos :], records=records)
+        self.collected.begin(memoryview(self.data)[self.pos :], records=records)
         self.pos = after
 
     def hold(self) -> None:
@@ -103,9 +103,9 @@ class Splitter:
         """Forward the rest of the data, and let go of it."""
         self.flush()
         self.framing.skip = max(self.pos - len(self.data), 0)
-        if self._collected.counted and not self.held and not self._collected:
-            self._collected.drop()  # the whole request is decided
-        self.irregular = bool(self.held or self.framing.head or self._dropping or self._collected)
+        if self.collected.counted and not self.held and not self.collected:
+            self.collected.drop()  # the whole request is decided
+        self.irregular = bool(self.held or self.framing.head or self._dropping or self.collected)
         self.begin(b"", 0)
 
     @property
@@ -116,7 +116,7 @@ class Splitter:
     @property
     def begun(self) -> bool:
         """True while the broker, or a handler, has a part of a request and the rest has not arrived."""
-        return self.framing.skip > 0 and not self._collected
+        return self.framing.skip > 0 and not self.collected
 
     @property
     def unfinished(self) -> bool:
@@ -124,4 +124,6 @@ class Splitter:
         return self.framing.skip > 0 or bool(self.framing.head)
 
     def abandon(self) -> None:
-        self._collected.drop()
+        self.collected.drop()
+        self.collected.close()
+        self.held = b""

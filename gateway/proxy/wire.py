@@ -35,6 +35,10 @@ class Wire(Protocol):
         """Call the core's `ready` soon, but not from within this call."""
         ...
 
+    def make_room(self, error: Exception) -> None:
+        """End the client's connection at once with that error, as others need the memory of its bytes."""
+        ...
+
     def unread_client_bytes(self) -> int:
         """The number of bytes that the client has sent and the session has not read."""
         ...

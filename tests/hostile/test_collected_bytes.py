@@ -33,6 +33,19 @@ def test_unfinished_requests_share_a_budget(broker, start_weir, connect):
     assert answer[4:8] == (2).to_bytes(4, "big")
 
 
+def test_oldest_idle_client_makes_room(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, listener=LISTENER)
+    first, *others = (connect(weir) for _ in range(17))
+    for client in (first, *others):
+        client.send(FRAME[:-1])
+    refused = partial(weir.metric, "weir_connections_rejected_total", reason="collected_bytes")
+    wait_until(lambda: refused() == 1, "the first client is closed")
+    assert first.is_closed()
+    others[-1].send(FRAME[-1:])  # it is whole, and refused because no handshake came before
+    assert others[-1].is_closed()
+    assert weir.metric("weir_protocol_errors_total", reason="sasl_order") == 1
+
+
 def test_budget_is_given_back(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, listener=LISTENER)
     for _ in range(3):

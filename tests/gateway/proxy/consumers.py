@@ -179,6 +179,8 @@ class _Consumer:
 
     def call_ready(self) -> None: ...
 
+    def make_room(self, error: Exception) -> None: ...
+
     def unread_client_bytes(self) -> int:
         return len(self._socket)
 

@@ -11,7 +11,7 @@ from gateway.proxy.collected import (
     Collected,
     HeldAnswers,
 )
-from gateway.proxy.handler import EndConnection
+from gateway.proxy.handler import COLLECT, FORWARD, EndConnection
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.response_bodies import MAX_PIECE_BYTES
 from protocol.api_keys import ApiKey
@@ -25,16 +25,117 @@ PIECE = memoryview(bytes(UNCOUNTED_BYTES))
 MOST = memoryview(bytes(MAX_COLLECTED_BYTES))
 
 
-def test_connection_that_holds_most_is_ended():
+class Requests:
+    """A connection's collected bytes. `ended` is the error at its end, if others needed the bytes."""
+
+    def __init__(self, budget, size=0):
+        self.ended = None
+        self.collected = Collected(budget)
+        self.collected.evict = self.end
+        if size:
+            self.begin(bytes(UNCOUNTED_BYTES + size))
+
+    def end(self, error):
+        self.ended = error
+
+    def begin(self, piece):
+        self.collected.begin(memoryview(piece), records=False)
+
+    def add(self, piece):
+        self.collected.add(memoryview(piece))
+
+
+def test_largest_connection_is_ended_for_another():
     budget = CollectBudget()
-    one, other = Collected(budget), Collected(budget)
-    one.begin(MOST, records=False)
-    one.add(PIECE)
-    other.begin(PIECE, records=False)
-    other.add(PIECE[:1])  # too many together, but this connection has few
+    small, large, other = Requests(budget, 1_000), Requests(budget, MAX_COLLECTED_BYTES - 1_000), Requests(budget)
+    other.begin(PIECE)
+    assert large.ended is None
+    other.add(PIECE[:1])
+    assert str(large.ended).startswith(f"the gateway holds {MAX_COLLECTED_BYTES + 1} bytes of unfinished requests")
+    assert small.ended is None
+    assert (budget.requests.held, budget.requests.holders) == (1_001, 2)
+    large.add(PIECE)
+    assert (large.collected.counted, budget.requests.held) == (0, 1_001)
+
+
+def test_connection_that_fills_the_budget_itself_is_ended():
+    budget = CollectBudget()
+    small, large = Requests(budget, 1_000), Requests(budget, MAX_COLLECTED_BYTES - 1_000)
     with pytest.raises(EndConnection, match="unfinished requests") as caught:
-        one.add(PIECE[:1])
+        large.add(PIECE[:1])
     assert caught.value.limit == "collected_bytes"
+    assert (large.ended, small.ended, budget.requests.held) == (None, None, 1_000)
+
+
+def test_one_large_connection_makes_room_for_several():
+    budget = CollectBudget()
+    large = Requests(budget, MAX_COLLECTED_BYTES // 2)
+    small = [Requests(budget, MAX_COLLECTED_BYTES // 100) for _ in range(60)]
+    assert large.ended is not None
+    assert not any(each.ended for each in small)
+
+
+def test_of_equal_connections_the_oldest_is_ended():
+    budget = CollectBudget()
+    several = [Requests(budget, MAX_COLLECTED_BYTES // 8) for _ in range(11)]
+    assert [each.ended is not None for each in several] == [True] * 3 + [False] * 8
+
+
+def test_connections_are_ended_until_the_rest_fits():
+    budget = CollectBudget()
+    several = [Requests(budget, MAX_COLLECTED_BYTES // 16) for _ in range(16)]
+    new = Requests(budget)
+    new.begin(MOST[: UNCOUNTED_BYTES + MAX_COLLECTED_BYTES // 16 * 3])
+    assert [each.ended is not None for each in several] == [True] * 3 + [False] * 13
+    assert new.ended is None
+
+
+@pytest.mark.parametrize("kib", [64, 256])
+def test_idle_small_connections_do_not_close_active_ones(kib):
+    """960 connections just over the uncounted bytes, and 32 large ones, keep the budget full and send nothing."""
+    budget = CollectBudget()
+    idle = [Requests(budget, 1) for _ in range(960)]
+    idle += [Requests(budget, MAX_COLLECTED_BYTES // 32) for _ in range(32)]
+    for _ in range(100):
+        active = Requests(budget, kib * 1024)
+        for _ in range(10):
+            active.add(PIECE)
+        active.collected.drop()
+    assert not any(each.ended for each in idle[:960])
+
+
+def test_idle_equal_connections_do_not_close_active_ones():
+    """1 024 connections of 32 KiB send nothing, and a larger request arrives among them."""
+    budget = CollectBudget()
+    idle = [Requests(budget, MAX_COLLECTED_BYTES // 1024) for _ in range(1024)]
+    active = Requests(budget)
+    active.begin(PIECE)
+    for _ in range(15):
+        active.add(PIECE)
+    assert active.ended is None
+    assert [each.ended is not None for each in idle] == [True] * 15 + [False] * 1009
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_old_small_connection_outlives_large_ones(rounds):
+    """Its age counts up to one budget only: otherwise each overrun would close the clients that are muted for long."""
+    budget = CollectBudget()
+    old = Requests(budget, 1_000)
+    for _ in range(rounds):
+        for _ in range(64):
+            Requests(budget, MAX_COLLECTED_BYTES // 32)
+    assert old.ended is None
+
+
+def test_size_is_compared_by_the_bytes_held_now():
+    budget = CollectBudget()
+    grown, other = Requests(budget, 1), Requests(budget, MAX_COLLECTED_BYTES // 4)
+    grown.add(MOST[: MAX_COLLECTED_BYTES // 2])
+    shrunk = Requests(budget, MAX_COLLECTED_BYTES // 4 - 1)
+    shrunk.collected.drop()
+    Requests(budget, MAX_COLLECTED_BYTES // 4)
+    assert (grown.ended, other.ended, shrunk.ended) == (grown.ended, None, None)
+    assert grown.ended is not None
 
 
 def test_collected_bytes_are_given_back():
@@ -64,23 +165,11 @@ def test_next_request_is_counted_by_its_own_budget(records):
 
 def test_small_requests_pass_an_exhausted_budget():
     budget = CollectBudget()
-    with pytest.raises(EndConnection):
-        Collected(budget).begin(memoryview(bytes(MAX_COLLECTED_BYTES + UNCOUNTED_BYTES + 1)), records=False)
-    small = Collected(budget)
-    small.begin(PIECE, records=False)
-    assert small.take(memoryview(b"rest")) == bytes(PIECE) + b"rest"
-
-
-def test_equal_connections_share_the_budget():
-    budget = CollectBudget()
-    several = [Collected(budget) for _ in range(8)]
-    for each in several:
-        each.begin(MOST[: UNCOUNTED_BYTES + MAX_COLLECTED_BYTES // 8], records=False)
-    for each in several:
-        with pytest.raises(EndConnection):
-            each.add(PIECE)
-        each.drop()
-        each.begin(MOST[: UNCOUNTED_BYTES + MAX_COLLECTED_BYTES // 8], records=False)
+    full = Requests(budget, MAX_COLLECTED_BYTES)
+    small = Requests(budget)
+    small.begin(PIECE)
+    assert small.collected.take(memoryview(b"rest")) == bytes(PIECE) + b"rest"
+    assert full.ended is None
 
 
 def test_produce_requests_have_a_larger_budget():
@@ -151,7 +240,6 @@ def test_connection_with_most_answers_is_ended_once():
     most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES - 1)
     most.settle(unread=True)
     few.begin(UNCOUNTED_BYTES + 2)
-    few.settle(unread=True)
     with pytest.raises(EndConnection, match="of answers") as caught:
         most.settle(unread=True)
     assert caught.value.limit == "collected_bytes"
@@ -169,6 +257,16 @@ def coordinators(correlation_id, groups, host="kafka-0.internal"):
         return codec.encode_response(ApiKey.FIND_COORDINATOR, 4, {"coordinators": rows}, correlation_id)
 
     return request, found("kafka-0.internal", 9092), found("weir.example.com", 29_093)
+
+
+class CollectingHandler:
+    """Collects each request, and forwards it whole."""
+
+    def __init__(self, connection):
+        pass
+
+    def handle(self, request, now):
+        return FORWARD if request.whole else COLLECT
 
 
 GROUPS = [f"group-{number}" for number in range(1_000)]
@@ -215,20 +313,58 @@ def test_answers_of_a_client_that_has_gone_do_not_count(unread):
     assert held(budget) == (0, 0)
 
 
+def test_connection_with_most_answers_is_ended_for_another():
+    budget = CollectBudget()
+    most, few = HeldAnswers(budget.answers), HeldAnswers(budget.answers)
+    ended = []
+    most.evict = ended.append
+    most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES)
+    few.begin(UNCOUNTED_BYTES + 1)
+    few.settle(unread=True)
+    assert len(ended) == 1
+    most.begin(UNCOUNTED_BYTES + MAX_ANSWER_BYTES)
+    most.settle(unread=True)
+    assert (held(budget), len(ended)) == ((1, 1), 1)
+
+
 def test_answer_beyond_the_budget_ends_its_connection():
     budget = CollectBudget()
-    budget.answers.count(0, MAX_ANSWER_BYTES)
+    budget.answers.maximum = 1_000
     t = Transcript(collect_budget=budget)
     request, answer, expected = coordinators(1, GROUPS)
     t.client_sends(m.heartbeat(0), request)
-    t.broker_answers(m.beat(0) + answer[:100])  # less than its share
-    budget.answers.count(MAX_ANSWER_BYTES, 100)
-    budget.answers.maximum = 1_000
     with pytest.raises(EndConnection):
-        t.broker_answers(answer[100:200])
+        t.broker_answers(m.beat(0) + answer[:100])
     t.client_got(m.beat(0))
-    t.broker_answers(answer[200:])
+    t.broker_answers(answer[100:])
     t.client_got(expected)
+
+
+def test_session_with_unread_answer_ends_for_another():
+    budget = CollectBudget()
+    request, answer, _ = coordinators(1, GROUPS)
+    budget.answers.maximum = len(answer)
+    idle, active = Transcript(collect_budget=budget), Transcript(collect_budget=budget)
+    for t in (idle, active):
+        t.client_sends(request)
+        t.broker_answers(answer[:100])
+    assert active.ended is None
+    assert "of answers" in str(idle.ended)
+    assert idle.ended.limit == "collected_bytes"
+
+
+def test_session_with_unfinished_request_ends_for_another():
+    budget = CollectBudget()
+    budget.requests.maximum = 100_000
+    idle, active = (Transcript(collect_budget=budget, handlers={ApiKey.DESCRIBE_GROUPS: CollectingHandler}) for _ in range(2))
+    request = codec.encode_request(ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g" * 30_000] * 3}, 1, "x")
+    idle.client_sends(request[:-1])
+    active.client_sends(request[:-1])
+    assert active.ended is None
+    assert "of unfinished requests" in str(idle.ended)
+    idle.broker_got()
+    active.client_sends(request[-1:])
+    active.broker_got(request)
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -21,6 +21,7 @@ from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
+from gateway.proxy.handler import EndConnection
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.large_requests import LARGE_BYTES
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
@@ -63,9 +64,11 @@ class Place:
         self._dial_tls = None if broker_authority is None else ssl.create_default_context(cafile=broker_authority.cert)
         engine = QuotaEngine(limits(produce=1_000), START)
         self.counters = counters = Counters()
-        self.sessions = Sessions(counters, Outlet("", [counters]), max_idle_seconds=600.0)
+        outlet = Outlet("", [counters])
+        self.sessions = Sessions(counters, outlet, max_idle_seconds=600.0)
         self._quotas = ConnectionQuotas(engine, ConnectionLimits(1_000, listeners={"clients": AcceptLimits()}), START)
         context = SessionContext(engine, counters, gateway_address, 1 << 20, {}, ProduceGate())
+        context.outlet = outlet
         self._host = SessionHost(
             context, self.sessions, self._dial, "the broker", dial_at_once=self._dial_at_once if own else None
         )
@@ -476,6 +479,15 @@ async def test_closed_session_forwards_no_held_request(place):
     session.abort()
     with suppress(ConnectionResetError):
         assert await broker.read() == b""
+
+
+@on_uvloop
+async def test_closed_session_makes_room_for_others(place):
+    """Its client reads nothing, so the close alone does not end it."""
+    _, _, session = await crowd_and_close(place)
+    session.make_room(EndConnection("the memory is full", limit="collected_bytes"))
+    await until(lambda: session._client is None)
+    assert place.counters.rejected == {"collected_bytes": 1}
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -45,6 +45,8 @@ class SilentWire:
 
     def call_ready(self) -> None: ...
 
+    def make_room(self, error: Exception) -> None: ...
+
     def unread_client_bytes(self) -> int:
         return 0
 
@@ -90,6 +92,7 @@ class Transcript:
         self.core = SessionCore(self, context)
         self.paused = False
         self.called_ready = False
+        self.ended: Exception | None = None
         self.socket = b""
         self.last_sent = START
         self.alarm: float | None = None
@@ -116,6 +119,9 @@ class Transcript:
 
     def call_ready(self) -> None:
         self.called_ready = True
+
+    def make_room(self, error: Exception) -> None:
+        self.ended = error
 
     def unread_client_bytes(self) -> int:
         return len(self.socket)
