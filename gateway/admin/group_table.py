@@ -29,7 +29,7 @@ def group_table(answer: Answer) -> Table | Text:
     table = Table(title="Groups that share a capacity", title_justify="left", header_style="bold")
     table.add_column("kind")
     table.add_column("group", overflow="fold")
-    for name in ("use", "share now", "lends or borrows", "at any time", "guarantee", "weight", "ceiling"):
+    for name in ("use", "present share", "lends or borrows", "entitlement", "guarantee", "weight", "ceiling"):
         table.add_column(name, justify="right")
     table.add_column("wants more")
     below: dict[tuple[str, str], list[Answer]] = {}

@@ -24,7 +24,7 @@ class Counters:
     `authentications[mechanism]` counts those that a broker accepted, `authentication_failures[reason]` the others.
     `ledger_dropped` counts events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks.
     `brokers_without_port[listener]` are live brokers that clients can't reach at this moment.
-    `usage_saves[result]` counts attempts to save recent usage, `task_restarts[name]` failures of background tasks.
+    `usage_saves[result]` counts attempts to save recent use, `task_restarts[name]` failures of background tasks.
     """
 
     def __init__(self, api_keys: int = 128) -> None:

@@ -21,7 +21,7 @@ HUNG_SECONDS = 60.0
 """A worker that is silent for so long is killed and replaced, because the kernel goes on giving it new connections."""
 
 START_SECONDS = 120.0
-"""Maximum time to a worker's first answer. A large config or file of recent usage makes a start slow."""
+"""Maximum time to a worker's first answer. A large config or file of recent use makes a start slow."""
 
 ASK_SECONDS = 5.0
 

@@ -76,7 +76,7 @@ def test_restart_and_kill_give_no_second_burst(kafka: KafkaCluster, start_weir: 
     allowed = BURST + LIMIT * (clock.monotonic() - began) + 3 * LARGE
     assert bytes_in_the_log(kafka, topic) <= allowed
     assert produce(gateway, topic, LARGE) == 0, "an unreadable file is ignored, and the gateway starts"
-    assert "recent usage can't be read" in gateway.log()
+    assert "recent use can't be read" in gateway.log()
 
 
 def test_shared_use_survives_restarts_and_is_charged_once(kafka: KafkaCluster, tmp_path: Path) -> None:

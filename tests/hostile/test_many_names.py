@@ -22,7 +22,7 @@ def test_long_client_ids_cost_little(broker, start_weir, connect):
     assert len([row for row in json.loads(page)["rows"] if row["kind"] == "produce"]) == 301
     assert len(page) < MIB
     usage = Path(weir.config_file).with_name("weir.state.usage.jsonl")
-    wait_until(lambda: usage.exists() and usage.read_text().count("\n") > 50, "recent usage is saved")
+    wait_until(lambda: usage.exists() and usage.read_text().count("\n") > 50, "recent use is saved")
     assert usage.stat().st_size < MIB
     assert weir.resident_bytes() - before < 40 * MIB
 

@@ -97,7 +97,7 @@ class StateConfig(Section):
         return config_file.parent / self.path
 
     def usage_file(self, config_file: Path, worker: int | None = None) -> Path:
-        """The file of recent usage. Each of several workers has its own file."""
+        """The file of recent use. Each of several workers has its own file."""
         state = self.file(config_file)
         path = state.with_name(f"{state.stem}.usage.jsonl")
         if self.usage_path is not None:

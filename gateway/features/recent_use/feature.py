@@ -1,4 +1,4 @@
-"""Saves recent usage every few seconds and at the end, and restores it at the start.
+"""Saves recent use every few seconds and at the end, and restores it at the start.
 
 After a failed save or restore the gateway serves clients all the same: at worst, each of them gets one burst too many.
 """
@@ -54,7 +54,7 @@ _PAUSE_FACTOR = 50.0
 """After a save that took t seconds, the next save waits for at least 50 t: saves take at most 2 % of the time."""
 
 METRICS: tuple[Row, ...] = (
-    Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by result.", ("result",),
+    Value("counter", "weir_usage_saves_total", "Attempts to save recent use for the next start, by result.", ("result",),
           reasons(lambda scrape: scrape.counters.usage_saves, "success", "failure")),
 )  # fmt: skip
 
@@ -133,11 +133,11 @@ class RecentUsage(Feature[None]):
             self._file_has_lines = False
             return
         except (OSError, BadUsageFileError) as error:
-            _log.warning("recent usage can't be read, so every client starts with a full burst: %s: %s", self._path, error)
+            _log.warning("recent use can't be read, so every client starts with a full burst: %s: %s", self._path, error)
             return
         seconds = seconds_between(usage.at, _now())
         if seconds is None:
-            _log.warning("recent usage was saved too long ago, or in the future, and is not restored: %s", self._path)
+            _log.warning("recent use was saved too long ago, or in the future, and is not restored: %s", self._path)
             return
         now = clock.monotonic()
         restored = sum(
@@ -150,7 +150,7 @@ class RecentUsage(Feature[None]):
         if self._peers is not None:
             for totals in usage.peers:
                 self._peers.restore_peer(totals, now - seconds, now)
-        _log.info("recent usage restored", extra={"buckets": restored, "seconds_ago": round(seconds, 1)})
+        _log.info("recent use restored", extra={"buckets": restored, "seconds_ago": round(seconds, 1)})
         if usage.damaged:
             _log.warning("%d lines of %s are damaged or missing and were skipped", usage.damaged, self._path)
 
@@ -163,7 +163,7 @@ class RecentUsage(Feature[None]):
             now = clock.monotonic()
             self._topics.restore_uses([each.aged(now - saved_at) for each in usage.topics], now)
         self._restored = None
-        self._task = tasks.start("save recent usage", self._run)
+        self._task = tasks.start("save recent use", self._run)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -190,18 +190,18 @@ class RecentUsage(Feature[None]):
         try:
             await asyncio.shield(self._write)
         except OSError as error:
-            self._failed(f"recent usage can't be saved: {error.strerror or error} — {write_remedy(error, self._path)}")
+            self._failed(f"recent use can't be saved: {error.strerror or error} — {write_remedy(error, self._path)}")
             return
         self._file_has_lines = bool(lines)
         if left_out:
             self._failed(
-                f"recent usage in {self._path}: {left_out} lines would make the file too long. Their clients start with a"
+                f"recent use in {self._path}: {left_out} lines would make the file too long. Their clients start with a"
                 " full burst after a restart — lower quotas.max_entities"
             )
             return
         self.saves["success"] += 1
         if self._failing:
-            _log.info("recent usage is saved again")
+            _log.info("recent use is saved again")
         self._failing = False
 
     def _measured(self, steps: Steps[_T]) -> Steps[_T]:

@@ -1,4 +1,4 @@
-"""The file of recent usage: a header with the time of the save, and a line of JSON for each bucket that is not full.
+"""The file of recent use: a header with the time of the save, and a line of JSON for each bucket that is not full.
 
     {"version": 1, "boot": "5d0e...", "monotonic": 5021.4, "wall": 1795244400.2, "rows": 2}
     {"kind": "produce", "user": "alice", "limit": 1e6, "metering": ["token_bucket", 11, 1.0], "spent": [[0.0, 0.0, 81920.0]]}

@@ -1,4 +1,4 @@
-"""The files of recent usage after a change of `workers`: each process begins with the newest save of the processes before."""
+"""The files of recent use after a change of `workers`: each process begins with the newest save of the processes before."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ async def carry_over(single: Path, files: Sequence[Path]) -> None:
         await asyncio.to_thread(_carry_over, single, files)
     except OSError as error:
         _log.warning(
-            "recent usage of another number of workers can't be taken over, so clients may start with a full burst: %s — %s",
+            "recent use of another number of workers can't be taken over, so clients may start with a full burst: %s — %s",
             error.strerror or error, write_remedy(error, single),
         )  # fmt: skip
 
@@ -38,7 +38,7 @@ def _carry_over(single: Path, files: Sequence[Path]) -> None:
             with newest.open(encoding="utf-8", errors="replace") as lines:
                 replace_file(path, lines, durable=False)
         if without:
-            _log.info("recent usage of another worker is taken over", extra={"file": str(newest), "processes": len(without)})
+            _log.info("recent use of another worker is taken over", extra={"file": str(newest), "processes": len(without)})
     for path in others:
         real_path(path).unlink(missing_ok=True)  # a link stays, for a later save
 

@@ -1,4 +1,4 @@
-"""A file of recent usage raises `BadUsageFileError` only; damaged lines are counted."""
+"""A file of recent use raises `BadUsageFileError` only; damaged lines are counted."""
 
 from gateway.features.recent_use.usage_file import BadUsageFileError, read_usage
 from tests.fuzzing.scratch import scratch_file

@@ -39,7 +39,7 @@ REQUEST = len(API_VERSIONS).to_bytes(4, "big") + API_VERSIONS
 QUOTAS = {"entities": [{"user": "<default>", "producer_byte_rate": 100_000}]}
 _USE = RecentUse(1e5, Metering(), (PastUse(0.0, 0.0, 1e8),))
 DEBT = entity_line(BucketUse("produce", Tags("alice", None), _USE))
-"""A line of recent usage: about 1 000 s of debt by these quotas."""
+"""A line of recent use: about 1 000 s of debt by these quotas."""
 
 
 def gateway(directory: Path, upstream: str = "", **config: Any) -> Weir:
@@ -292,7 +292,7 @@ def test_debt_outlives_a_change_of_workers(tmp_path: Path, before: int, after: i
         write_usage(file, Moment(clock.boot_id(), clock.monotonic(), clock.wall()), [DEBT])
     with weir:
         restored = {None} if after == 1 else {0, 1}
-        wait_until(lambda: who_logged(weir, "recent usage restored") == restored, "each process restores the use")
+        wait_until(lambda: who_logged(weir, "recent use restored") == restored, "each process restores the use")
         (row,) = [row for row in weir.usage() if row["kind"] == "produce"]
         assert row["tokens"] < 0.0
 

@@ -1,4 +1,4 @@
-"""Recent usage over a restart: saves do not block the loop, and the restore ends before the first client is served."""
+"""Recent use over a restart: saves do not block the loop, and the restore ends before the first client is served."""
 
 import asyncio
 import logging
@@ -198,7 +198,7 @@ async def test_failed_save_is_logged_once_and_counted(path, caplog):
     warning, again = caplog.messages
     assert "can't be saved" in warning
     assert f"Is a directory — remove the folder {blocked}" in warning
-    assert again == "recent usage is saved again"
+    assert again == "recent use is saved again"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The files of recent usage after a start with another number of `workers`."""
+"""The files of recent use after a start with another number of `workers`."""
 
 import asyncio
 from pathlib import Path
