@@ -85,7 +85,7 @@ class Request:
 
     @property
     def arrived(self) -> int:
-        """How many of the `size` bytes have arrived."""
+        """The part of `size` that has arrived."""
         return self.end - self.pos - LENGTH_BYTES
 
     @property

@@ -92,8 +92,8 @@ class OpenSession(Protocol):
         """Ask the handler that waits once more."""
         ...
 
-    def facts(self, now: float) -> ConnectionFacts:
-        """Its figures for operators."""
+    def facts(self, now: float) -> ConnectionFacts | None:
+        """Its figures for operators. None: it has ended."""
         ...
 
 
