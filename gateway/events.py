@@ -43,7 +43,7 @@ class ThrottleEvent:
     `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle. `rate` is the use through
     all gateways that share the quota.
     `enforced` is False if the throttle was only noted (`quotas.enforce: false`).
-    `early_count` counts requests before the end of their throttle time; `early_ms` is the sum of these rests.
+    `early_count` counts requests before the end of their throttle time; `early_ms` sums up the time that was left.
     """
 
     TYPE: ClassVar[str] = "throttle"

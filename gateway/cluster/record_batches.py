@@ -18,10 +18,10 @@ BATCH_BYTES = 1024 * 1024
 MAX_UNPACKED_BYTES = 2 * BATCH_BYTES
 """The maximum size of a compressed batch's records after unpacking. Weir writes at most `BATCH_BYTES` in a batch."""
 
-BATCH_PREFIX_BYTES = 12
+_PREFIX_BYTES = 12
 """The bytes of a batch's offset and length, which the length does not count."""
 
-_LEAST_LENGTH = 14
+_MIN_LENGTH = 14
 """The length of an empty record of the oldest format."""
 
 _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _ATTRIBUTES_AT, _HEADER_BYTES = 16, 17, 22, 61
@@ -63,7 +63,7 @@ class BatchReader:
     """One whole batch as a broker has sent it. All methods raise exceptions of many types for a damaged batch."""
 
     def __init__(self, data: bytes) -> None:
-        if len(data) < BATCH_PREFIX_BYTES + _LEAST_LENGTH:
+        if len(data) < _PREFIX_BYTES + _MIN_LENGTH:
             raise ValueError("the batch is too short")
         self._data = data
         self._batch: Any = MemoryRecords(data).next_batch()
@@ -88,7 +88,7 @@ class BatchReader:
     def _unpacked(self, codec: int) -> bytes:
         records = _unpacked(codec, self._data[_HEADER_BYTES:])
         header = bytearray(self._data[:_HEADER_BYTES])
-        header[8:BATCH_PREFIX_BYTES] = (_HEADER_BYTES - BATCH_PREFIX_BYTES + len(records)).to_bytes(4, "big")
+        header[8:_PREFIX_BYTES] = (_HEADER_BYTES - _PREFIX_BYTES + len(records)).to_bytes(4, "big")
         header[_ATTRIBUTES_AT] &= ~_CODEC_MASK
         return bytes(header) + records
 
@@ -96,9 +96,9 @@ class BatchReader:
 def whole_batches(data: bytes) -> Iterator[BatchReader]:
     """The batches of a Fetch answer, whose last one may be incomplete. Raises exceptions of many types."""
     at = 0
-    while at + BATCH_PREFIX_BYTES <= len(data):
+    while at + _PREFIX_BYTES <= len(data):
         (length,) = unpack_from(">i", data, at + 8)
-        end = at + BATCH_PREFIX_BYTES + length
+        end = at + _PREFIX_BYTES + length
         if end > len(data):
             return
         yield BatchReader(data[at : max(at, end)])

@@ -245,7 +245,7 @@ class Session(BrokerSession):
             self._loop.call_soon(self._guarded, self._core.ready)
 
     def make_room(self, error: Exception) -> None:
-        if self._client is not None:  # also if it is closing: a client that does not read holds its bytes until then
+        if self._client is not None:  # also a closing one: it keeps its bytes until its client reads them
             self._end_for(error, "client")
 
     def unread_client_bytes(self) -> int:

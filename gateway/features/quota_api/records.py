@@ -29,7 +29,7 @@ VERSION: Final = 1
 CLAIM_SECONDS: Final = 10.0
 """A claim expires after this time."""
 
-MAX_NAME_BYTES: Final = 64 * 1024 * 1024
+MAX_ALL_NAMES_BYTES: Final = 64 * 1024 * 1024
 """The maximum size of the names of all entities with quotas and of their quotas' keys; of removed entities the same."""
 
 MAX_VALUE_BYTES: Final = 16 * 1024
@@ -145,7 +145,7 @@ class QuotaRecords:
                 if (
                     entity not in self.removed
                     and len(self.removed) < MAX_ENTITIES
-                    and self._removed_bytes + size <= MAX_NAME_BYTES
+                    and self._removed_bytes + size <= MAX_ALL_NAMES_BYTES
                 ):
                     self.removed[entity] = None
                     self._removed_bytes += size
@@ -160,7 +160,7 @@ class QuotaRecords:
             return "damaged"
         old = self.quotas.get(entity)
         size = self._bytes + _size(entity, record.quotas) - (0 if old is None else _size(entity, old))
-        if (old is None and len(self.quotas) >= MAX_ENTITIES) or size > MAX_NAME_BYTES:
+        if (old is None and len(self.quotas) >= MAX_ENTITIES) or size > MAX_ALL_NAMES_BYTES:
             return "too_many_entities"
         self._settle_unless_claimed()
         if record.restored is None:

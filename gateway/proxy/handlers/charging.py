@@ -79,7 +79,7 @@ class MemberRequestHandler(ChargedRequestHandler):
         api_key = header.api_key
         at, end, after = header.body_offset, request.end, request.after
         if api_key == _OFFSET_COMMIT and (
-            # The answer has as many partitions as the request. Weir would hold and parse it whole.
+            # The answer has a result for each partition, and Weir would hold all of it to parse it.
             request.frame_bytes > MAX_UNTRUSTED_BYTES or not commits_as_member(header.api_version, request.data, at, end, after)
         ):
             return super().handle(request, now)

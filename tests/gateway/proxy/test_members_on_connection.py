@@ -297,7 +297,7 @@ def test_commit_that_names_no_member_spares_nobody(generation, member_id):
 
 @pytest.mark.parametrize(("partitions", "throttle_time_ms"), [(1_800, 500), (1_900, 101_000)])
 def test_commit_above_32_kib_spares_nobody(partitions, throttle_time_ms):
-    """Weir neither holds nor parses its answer, which has as many partitions."""
+    """Weir forwards the long answer unread."""
     engine, bucket, amount = in_debt()
     bucket.charge(amount, START)
     t = Transcript(engine=engine)

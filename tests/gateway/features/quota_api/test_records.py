@@ -133,7 +133,7 @@ def test_entities_are_bounded(monkeypatch):
 
 
 def test_bytes_of_names_are_bounded(monkeypatch):
-    monkeypatch.setattr(logged_quotas, "MAX_NAME_BYTES", 35, raising=False)
+    monkeypatch.setattr(logged_quotas, "MAX_ALL_NAMES_BYTES", 35)
     long, other = ClientQuotaEntity(user="u" * 20), ClientQuotaEntity(user="v" * 20)
     table = heard(entity_record(long, {"key": 1.0}))
     assert table.receive(*entity_record(other, {"key": 1.0}), 0.0) == "too_many_entities"
