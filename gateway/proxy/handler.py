@@ -347,7 +347,7 @@ class Connection:
         The caller defers the request, and asks again when the request comes again.
         """
         for kind in kinds:
-            while (found := self.client.enter_queue(kind, request.size, now)) is not None:
+            while (found := self.client.enter_queue(kind, request.size, now, whole=request.whole)) is not None:
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
                     shortened = let_in(bucket, verdict, now)
