@@ -202,15 +202,16 @@ class Client:
         """True while the connection's request waits for a bucket in debt, or arrives after the wait."""
         return self._queued is not None or self._arriving is not None
 
-    def enter_queue(self, kind: str, size: int, now: float, *, whole: bool) -> tuple[Bucket, QuotaVerdict] | None:
+    def enter_queue(
+        self, kind: str, size: int, now: float, *, whole: bool, units: int = 0
+    ) -> tuple[Bucket, QuotaVerdict] | None:
         """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
 
-        The request has `size` bytes; `whole` is True once they have arrived. The caller asks again when the time is over, until
-        the answer is None. That is once the debt is paid off, or at the request's turn. A request that is charged to several
-        kinds, or to a group as well, enters the queue of each bucket in turn. If its last bytes have not arrived, it keeps its
-        place in the last queue until `leave_queue`.
+        The request has `size` bytes; `whole` is True once they have arrived. `units` are its cost beside them. The caller asks
+        again when the time is over, until the answer is None. That is once the debt is paid off, or at the request's turn. A
+        request that is charged to several kinds, or to a group as well, enters the queue of each bucket in turn. If its last
+        bytes have not arrived, it keeps its place in the last queue until `leave_queue`.
         """
-        waited = self._queued is not None and kind == self._queue
         self._leave_bucket()
         if kind in self._entered:
             return None
@@ -218,10 +219,11 @@ class Client:
             self._queue = kind
             self._next = 0
             self._turn = inf
+        waited = self._turn < inf
         buckets = self.limited_buckets(kind, now)
         while self._next < len(buckets):
             bucket = buckets[self._next]
-            amount = bucket.per_message + bucket.per_byte * size
+            amount = units + bucket.per_message + bucket.per_byte * size
             delay, enforced, turn = bucket.enter_queue(amount, self._turn, now)
             if enforced:
                 self._end_arrival()
@@ -254,6 +256,11 @@ class Client:
             bucket.first_requests.keep(turn, now)
         self.leave_queue()
         self._give_back(now)
+
+    def leave_queue_of(self, kinds: tuple[str, ...]) -> None:
+        """As `leave_queue`, if the request waits for one of these kinds."""
+        if self._queue in kinds:
+            self.leave_queue()
 
     def leave_queue(self) -> None:
         """Stop counting the connection's request as waiting. The next request of its kind waits for every bucket."""
