@@ -17,7 +17,7 @@ from gateway.proxy.handler import (
 )
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.produce_gate import NO_ANSWER, InspectedProduce, ProduceInspector
-from gateway.proxy.sequence_gaps import NOT_ENOUGH_REPLICAS, GapRequest, SequenceGaps
+from gateway.proxy.sequence_gaps import GapRequest, SequenceGaps
 from gateway.proxy.wire import Wire
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import VOLUMES
@@ -28,6 +28,7 @@ from protocol.api_keys import ApiKey
 from protocol.bodies import produce
 from protocol.bodies.produced_topics import indexes_of, scan_whole
 from protocol.cursor import LENGTH_BYTES
+from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.headers import parse_request_header
 
@@ -251,7 +252,7 @@ class ProduceHandler:
                 header.api_version,
                 header.correlation_id,
                 indexes_of(topics),
-                NOT_ENOUGH_REPLICAS,
+                ErrorCode.NOT_ENOUGH_REPLICAS,
                 PAUSED_MESSAGE,
                 throttle_time_ms(delay),
             )
