@@ -22,9 +22,13 @@ from gateway.features.sharing.member import TIMELY_RECORDS, Member
 from gateway.features.sharing.metrics import METRICS, SharingReport
 from gateway.features.sharing.peer_counts import SharedCounts
 from gateway.features.sharing.shared_usage import SharedUsage, reading_pause
+from gateway.features.sharing.use_message import ID_DIGITS, MAX_MESSAGE_BYTES
 from gateway.quotas.engine import QuotaEngine
 from gateway.steps import Steps, at_once
 from gateway.time_slices import in_slices
+
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+"""The maximum size of the messages that wait until a fetch or a backlog is read."""
 
 LEAVE_SECONDS = 2.0
 """The maximum time for the last message of a gateway that stops. Peers forget a gateway without a last message later."""
@@ -67,6 +71,7 @@ class Sharing(Feature[SharingConfig | None]):
         )
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
         self._latest: dict[bytes | None, deque[bytes | None]] = {}
+        self._waiting_bytes = 0  # of the values in `_latest`
         self._due: deque[tuple[bytes | None, bytes | None]] = deque()
         self._arrived = asyncio.Event()
         self._backlog = True  # the topic has records of members that have left long ago
@@ -142,11 +147,18 @@ class Sharing(Feature[SharingConfig | None]):
         Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely records: a message has
         only the entities with new use.
         """
+        if len(key or b"") > ID_DIGITS or len(value or b"") > MAX_MESSAGE_BYTES:
+            self._member.receive(key, value, clock.monotonic())  # it counts the reason and keeps nothing
+            return
         self._arrived.set()
         if key not in self._latest:
             self._latest[key] = deque(maxlen=self._member.timely_records(key, clock.monotonic()) + 1)
-        self._latest[key].append(value)
-        if len(self._latest) > MAX_MEMBERS:  # another program writes to the topic
+        waiting = self._latest[key]
+        if len(waiting) == waiting.maxlen:
+            self._waiting_bytes -= len(waiting[0] or b"")
+        waiting.append(value)
+        self._waiting_bytes += len(value or b"")
+        if len(self._latest) > MAX_MEMBERS or self._waiting_bytes > MAX_WAITING_BYTES:  # another program writes to the topic
             at_once(self._delivered())
 
     async def _deliver(self) -> None:
@@ -168,6 +180,7 @@ class Sharing(Feature[SharingConfig | None]):
                 kept = kept[-2:] if kept[-1] is None else kept[-1:]  # a last message, and then the tombstone
             self._due.extend((key, record) for record in kept)
         self._latest.clear()
+        self._waiting_bytes = 0
         while self._due:
             self._member.receive(*self._due.popleft(), clock.monotonic())
             yield

@@ -1,15 +1,16 @@
 """The peers that a member has heard, and the use of each entity at each of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gateway.features.sharing.shared_usage import PIECE, DecayingUse, Peer
+from gateway.features.sharing.use_message import EntityUse
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import UsageKey
 from gateway.steps import Steps
 
 MAX_MEMBERS = 2_000
 MAX_FLOWS = 200_000
-"""The maximum number of remembered totals: one for each entity at each peer."""
+"""The maximum number of remembered totals: one for each entity at each peer. Those of first messages count as well."""
 
 
 class KnownPeers:
@@ -19,14 +20,33 @@ class KnownPeers:
         self.by_identity: dict[str, Peer] = {}
         self.active: dict[UsageKey, dict[str, DecayingUse]] = {}
         self.flows = 0
+        self._waiting = 0  # uses in the first messages of peers that are not alive yet
 
     @property
     def full(self) -> bool:
         return len(self.by_identity) >= MAX_MEMBERS
 
+    def add(self, identity: str, peer: Peer, uses: Iterable[EntityUse]) -> int:
+        """Remember a peer by its first message. Returns the number of its uses that found no room."""
+        self.by_identity[identity] = peer
+        left_out = 0
+        for use in uses:
+            if self.flows + self._waiting < MAX_FLOWS:
+                self._waiting += (use.kind, use.name) not in peer.uses
+                peer.uses[use.kind, use.name] = use
+            else:
+                left_out += 1
+        return left_out
+
+    def begin(self, peer: Peer) -> dict[UsageKey, EntityUse]:
+        """Take the uses of the first message of a peer that is alive now."""
+        uses, peer.uses = peer.uses, {}
+        self._waiting -= len(uses)
+        return uses
+
     def add_flow(self, identity: str, entity: UsageKey, flow: DecayingUse) -> bool:
         """Remember the use of an entity that the peer has not used yet. False if there is no room."""
-        if self.flows >= MAX_FLOWS:
+        if self.flows + self._waiting >= MAX_FLOWS:
             return False
         self.flows += 1
         self.by_identity[identity].flows[entity] = flow
@@ -48,6 +68,7 @@ class KnownPeers:
         peer = self.by_identity.pop(identity, None)
         if peer is None:
             return False
+        self.begin(peer)
         for entity in peer.flows:
             self._remove(entity, identity)
         return True

@@ -163,8 +163,10 @@ class Member:
                 self.status.skipped["too_many_members"] += 1
                 return
             # The member may have left long ago. Its use counts after a second message.
-            uses = {(use.kind, use.name): use for use in message.entities}
-            self._peers.by_identity[identity] = Peer(message.sequence, now, now, uses=uses)
+            uses = (use for use in message.entities if use.kind in self._by_kind)
+            left_out = self._peers.add(identity, Peer(message.sequence, now, now), uses)
+            if left_out:
+                self.status.skipped["too_many_entities"] += left_out
             return
         if message.sequence <= peer.sequence:
             self.status.skipped["repeated"] += 1
@@ -173,7 +175,7 @@ class Member:
         peer.sequence, peer.heard = message.sequence, now
         if not peer.alive:
             peer.alive = True
-            waiting, peer.uses = peer.uses, {}
+            waiting = self._peers.begin(peer)
             current = {(use.kind, use.name) for use in message.entities}
             self._charge(identity, peer, (use for entity, use in waiting.items() if entity not in current), now, resumed=True)
         if resumed:

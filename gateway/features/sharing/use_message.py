@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from gateway.cluster.client import BadRecordError
+from gateway.quotas.entity import MAX_NAME as SHORT_NAME
 from gateway.quotas.entity import Tags
 from gateway.quotas.scope import node_id
 
@@ -43,7 +44,7 @@ DemandKey = tuple[str, str]
 CountKey = tuple[str, str]
 """The open connections of a listener, the gateway, an address or a user: its kind and its name."""
 
-_ID_DIGITS = 16
+ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
 _MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
@@ -90,7 +91,7 @@ def encode(message: UseMessage) -> bytes:
 def parse_member(key: bytes | None) -> str:
     """The member in a record's key. Raises BadRecordError."""
     text = (key or b"").decode("ascii", "replace")
-    if len(text) != _ID_DIGITS or not set(text) <= _HEX:
+    if len(text) != ID_DIGITS or not set(text) <= _HEX:
         raise BadRecordError("bad_key", f"the key {text[:40]!r} is not a member")
     return text
 
@@ -145,7 +146,9 @@ def _use(row: object) -> EntityUse:
         raise BadRecordError("bad_type", "an entity has both a name and tags")
     broker = _broker(names.get("broker"))
     tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"), group=names.get("group"), broker=broker)
-    what = tags if name is None else name
+    if any(len(each or "") > SHORT_NAME for each in (kind, name, tags.ip, tags.group)):
+        raise BadRecordError("bad_type", "an entity has a long name that is neither a user nor a client-id")
+    what = tags.bounded() if name is None else name
     return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
 
 
@@ -164,7 +167,7 @@ def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
     counts: dict[CountKey, int] = {}
     for row in rows:
         match row:
-            case [str(kind), str(name), int(count)] if _is_name(name) and 0 <= count <= _MAX_INT64:
+            case [str(kind), str(name), int(count)] if _is_short(kind, name) and 0 <= count <= _MAX_INT64:
                 counts[kind, name] = count
             case _:
                 skipped.append("bad_type")
@@ -179,9 +182,9 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
     demands: dict[DemandKey, float] = {}
     for row in rows:
         match row:
-            case [str(kind), str(name), None] if _is_name(name):
+            case [str(kind), str(name), None] if _is_short(kind, name):
                 demands[kind, name] = inf
-            case [str(kind), str(name), int(demand) | float(demand)] if _is_name(name) and 0 <= demand <= _MAX_INT64:
+            case [str(kind), str(name), int(demand) | float(demand)] if _is_short(kind, name) and 0 <= demand <= _MAX_INT64:
                 demands[kind, name] = float(demand)
             case _:
                 skipped.append("bad_type")
@@ -203,6 +206,10 @@ def _is_name(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_short(kind: str, name: str) -> bool:
+    return len(kind) <= SHORT_NAME and len(name) <= SHORT_NAME and _is_name(name)
 
 
 def encoded_size(name: Tags | str) -> int:

@@ -276,6 +276,26 @@ def test_last_record_of_a_gone_member_counts_nothing() -> None:
     assert fleet.members[2].status.members == 1
 
 
+def test_first_messages_share_the_room_of_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with the right to write to the topic can invent members."""
+    monkeypatch.setattr("gateway.features.sharing.known_peers.MAX_FLOWS", 3)
+    member = Member("0" * 16, QuotaEngine(QuotaSettings(QUOTAS), 0.0), INTERVAL, 0.0)
+    uses = tuple(EntityUse("produce", Tags("alice", f"{number}" * MAX_NAME), 5, 5) for number in range(2))
+    unknown = EntityUse("of a later Weir", Tags("alice", None), 5, 5)
+    for identity in (b"a" * 16, b"b" * 16):
+        member.receive(identity, encode(UseMessage(1, (*uses, unknown))), 1.0)
+    first, second = (member._peers.by_identity[each * 16] for each in "ab")
+    assert (len(first.uses), len(second.uses)) == (2, 1)
+    assert member.status.skipped == {"too_many_entities": 1}
+    assert all(len(str(name)) < 1_000 for _, name in first.uses)
+    member.receive(b"a" * 16, encode(UseMessage(2, ())), 1.2)
+    assert (len(first.uses), len(first.flows)) == (0, 2)
+    member.receive(b"a" * 16, None, 1.3)
+    member.receive(b"b" * 16, None, 1.3)
+    member.receive(b"c" * 16, encode(UseMessage(1, uses)), 1.4)
+    assert len(member._peers.by_identity["c" * 16].uses) == 2
+
+
 def test_silent_member_expires() -> None:
     fleet = begun(3)
     del fleet.members[2], fleet.engines[2]
