@@ -124,7 +124,7 @@ _FORGIVE = """\
 Clears the debt of a client that has used far more than its quota, and unmutes its connections. Later use counts as
 always. Gateways that share quotas have separate balances: run the command for each gateway.
 
-Use the names of `weir quotas`; "<other>" is the shared bucket of all clients beyond quotas.max_entities.
+Use the names of `weir quotas`; "<other>" stands for the shared buckets of clients beyond quotas.max_entities.
 
 Run it on the gateway's own host, or in its pod: the gateway refuses other machines. If admin.host is an address of this host
 alone, give it with --admin. The gateway also refuses names of groups that the config file does not have. A client without debt

@@ -178,9 +178,10 @@ class QuotasConfig(Section):
         (),
     )
     max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = described(
-        "Entities with a bucket of their own, for each kind of quota. Further entities share one bucket per quota level until"
-        " there is room. The client-ids of one connection, except for its first, take only the first half of the places. With"
-        " `scope: broker`, an entity counts once for each broker.",
+        "Entities with a bucket of their own, for each kind of quota. Further entities of a user, or of the address of"
+        " anonymous clients, share one bucket per quota level until there is room. One user or address has at most three"
+        " quarters of the places. The client-ids of one connection, except for its first, take only the first half of the"
+        " places. With `scope: broker`, an entity counts once for each broker.",
         10_000,
         unit="entities",
     )

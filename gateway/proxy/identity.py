@@ -8,6 +8,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ANONYMOUS, BOOTSTRAP
 from gateway.quotas.groups import NO_CLAIMS, Claims, passed_limit
 from gateway.quotas.kinds.fetch import KIND as FETCH
+from gateway.quotas.owned_places import owner_of
 
 LONGEST_STAY_SECONDS: Final = 60.0
 """The time without old records after which a consumer leaves its lane, however few new records it reads."""
@@ -93,7 +94,9 @@ class Client:
         """Look all buckets up again if the client shares one because the engine was full, and has room now. False if not."""
         for path in self._buckets.values():
             for bucket in path:
-                if bucket.resolution.tags.overflow and self._engine.has_room(bucket, renamed=self._renamed):
+                if bucket.resolution.tags.overflow and self._engine.has_room(
+                    bucket, owner_of(self.user, self.ip), renamed=self._renamed
+                ):
                     self._look_up_again(now)
                     return True
         return False

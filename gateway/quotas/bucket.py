@@ -29,14 +29,14 @@ class Bucket:
     """Shared by all connections whose clients have the same tags.
 
     Sessions write `amount_total` on their hot path. `connections` is the number of connections that hold the bucket. `line` has
-    the consumers of a Fetch bucket.
+    the consumers of a Fetch bucket. `owner` has its place (`OwnedPlaces`).
     """
 
     __slots__ = (
         "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
         "early_seconds_max", "early_seconds_total", "early_total", "episode", "first_requests", "kind", "labelled", "last_used",
         "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
-        "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before", "successor",
+        "owner", "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before", "successor",
         "throttle_seconds_total", "throttled_total", "totals", "unenforced_total",
     )  # fmt: skip
 
@@ -55,8 +55,8 @@ class Bucket:
         self.connections = 0
         self.amount_total = 0
         self.shared_total = 0  # see UsageAccount
-        self.answered_total = 0  # Produce and Fetch requests that brokers have answered
-        self.latency_seconds_total = 0.0  # of these answers
+        self.answered_total, self.latency_seconds_total = 0, 0.0  # of Produce and Fetch requests, by brokers
+        self.owner = ""
         self.first_requests = FirstRequests()
         self.reserved = 0  # partitions of operations without an outcome; they are not charged
         self.member_turn = now  # when the next request of a member may pass in spite of a debt

@@ -62,7 +62,7 @@ class DebtFilter:
     def covers(self, bucket: Bucket) -> bool:
         """True if the bucket belongs to the client or group. A missing part of the filter matches every bucket.
 
-        A user matches no bucket without a user, and a client-id none without a client-id. `<other>` matches the bucket that
+        A user matches no bucket without a user, and a client-id none without a client-id. `<other>` matches the buckets that
         clients past `quotas.max_entities` share.
         """
         tags = bucket.resolution.tags

@@ -15,9 +15,10 @@ from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows, steps_of
 from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
+from gateway.quotas.owned_places import OwnedPlaces, owner_of
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of
 from gateway.quotas.quota_table import QuotaTable, TableChange
-from gateway.quotas.scope import at_broker, buckets_of, in_scope, overflow_tags
+from gateway.quotas.scope import at_broker, buckets_of, in_scope
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
@@ -34,11 +35,11 @@ MAX_BUCKETS = 10_000
 class QuotaEngine:
     """Hands out buckets. A session keeps its bucket until `generation` changes, then releases it and acquires another.
 
-    At most `max_buckets` buckets per kind exist. Until there is room, a later client shares one bucket with the others of its
-    quota level (`overflowed` counts such clients). At most `max_labelled` per kind are shown by name (`LabelSlots`), the others
-    as one row. The meters of a `shared` engine can be charged with the use of peers (`quotas.sharing`). `charges_requests` is
-    True while some client has a quota that charges figures for requests (`REQUEST_KEYS`). Without one, most requests need no
-    handler.
+    At most `max_buckets` buckets per kind belong to owners of clients (`OwnedPlaces`). Without room, a later client shares one
+    with the others of its owner and quota level (`overflowed` counts such clients). `LabelSlots` shows at most `max_labelled`
+    per kind by name, and the others as one row. The meters of a `shared` engine can be charged with the use of peers
+    (`quotas.sharing`). `charges_requests` is True while some client has a quota that charges figures for requests
+    (`REQUEST_KEYS`). Without one, most requests need no handler.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class QuotaEngine:
         self.group_buckets.follow(settings.groups, self._table)
         self.groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
+        self._places = {name: OwnedPlaces() for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
         self.internal = Bucket(
@@ -77,7 +79,7 @@ class QuotaEngine:
 
         `used` is the client's recent use of another bucket. A new bucket starts with that use, not with a full burst.
         """
-        return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now)
+        return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now, user)
 
     def acquire_path(
         self,
@@ -98,7 +100,7 @@ class QuotaEngine:
 
         `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
         nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client. `behind` is
-        as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `_is_full`.
+        as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `OwnedPlaces`.
         """
         key = KINDS[kind].config_key
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
@@ -107,21 +109,22 @@ class QuotaEngine:
         if shared is None or shared.limit is None:
             if limited and resolution.limit is None:
                 return ()
-            return (self._acquire(kind, resolution, used, now, renamed=renamed),)
-        return self._acquire(kind, resolution, used, now, renamed=renamed), self._acquire(kind, shared, 0, now)
+            return (self._acquire(kind, resolution, used, now, user, ip, renamed=renamed),)
+        own = self._acquire(kind, resolution, used, now, user, ip, renamed=renamed)
+        return own, self._acquire(kind, shared, 0, now)
 
     def acquire_ip(self, kind: str, ip: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""
-        return self._acquire_limited(kind, self._table.resolve_ip(KINDS[kind].config_key, ip), broker, now)
+        return self._acquire_limited(kind, self._table.resolve_ip(KINDS[kind].config_key, ip), broker, now, "", ip)
 
     def acquire_user(self, kind: str, user: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of a user's connections. None if the user has no quota; then the engine keeps nothing of it."""
-        return self._acquire_limited(kind, self._table.resolve_user(KINDS[kind].config_key, user), broker, now)
+        return self._acquire_limited(kind, self._table.resolve_user(KINDS[kind].config_key, user), broker, now, user, "")
 
-    def _acquire_limited(self, kind: str, resolution: Resolution, broker: int, now: float) -> Bucket | None:
+    def _acquire_limited(self, kind: str, resolution: Resolution, broker: int, now: float, user: str, ip: str) -> Bucket | None:
         if resolution.limit is None:
             return None
-        return self._acquire(kind, at_broker(resolution, kind, broker, by_broker=self.settings.by_broker), 0, now)
+        return self._acquire(kind, at_broker(resolution, kind, broker, by_broker=self.settings.by_broker), 0, now, user, ip)
 
     @property
     def table(self) -> QuotaTable:
@@ -135,9 +138,7 @@ class QuotaEngine:
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         """Every bucket of a single entity. A bucket that is made or dropped during the iteration may be in it or not."""
         for kind, buckets in self._buckets.items():
-            for tags, bucket in list(buckets.items()):
-                if not tags.overflow:
-                    yield (kind, tags), bucket
+            yield from [((kind, tags), bucket) for tags, bucket in buckets.items() if not tags.overflow]
 
     def changed(self) -> Iterator[tuple[UsageKey, UsageAccount] | None]:
         """The accounts whose use has not been published yet, and None after each step. The engine may be used meanwhile."""
@@ -151,13 +152,10 @@ class QuotaEngine:
     def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
         """The bucket of the entity that a peer names by these tags. The engine makes a missing bucket, without connections.
 
-        A client that connects later finds the bucket charged. None if the entity has no quota here, if there is no room, or if
-        the peer has another scope.
+        A client that connects later finds the bucket charged. None without a quota or room, or if the peer has another scope.
         """
-        buckets = self._buckets.get(kind)
-        if buckets is None or isinstance(tags, str) or tags.overflow:
-            return None
-        if not in_scope(tags, kind, by_broker=self.settings.by_broker):
+        buckets, by_broker = self._buckets.get(kind), self.settings.by_broker
+        if buckets is None or isinstance(tags, str) or tags.overflow or not in_scope(tags, kind, by_broker=by_broker):
             return None
         tags = tags.bounded()
         bucket = buckets.get(tags)
@@ -171,27 +169,34 @@ class QuotaEngine:
     def overflowed(self) -> int:
         return self._overflowed
 
-    def has_room(self, shared: Bucket, *, renamed: bool) -> bool:
+    def has_room(self, shared: Bucket, owner: str, *, renamed: bool) -> bool:
         """True if a client of that shared bucket would now get one of its own. `renamed` is as for `acquire_path`."""
-        return not self._is_full(shared.kind.name, renamed=renamed)
+        kind = shared.kind.name
+        return self._places[kind].has_room(owner, len(self._buckets[kind]), self.max_buckets, renamed=renamed)
 
-    def _is_full(self, kind: str, *, renamed: bool) -> bool:
-        # Half of the places are for first client-ids: a connection with ever new ones could take all places.
-        return len(self._buckets[kind]) >= ((self.max_buckets + 1) // 2 if renamed else self.max_buckets)
-
-    def _acquire(self, kind: str, resolution: Resolution, used: float, now: float, *, renamed: bool = False) -> Bucket:
-        buckets = self._buckets[kind]
-        bucket = buckets.get(resolution.tags)
-        # The config bounds the number of groups, and a group without its own bucket could not be shared.
-        if bucket is None and self._is_full(kind, renamed=renamed) and resolution.tags.group is None:
-            self._overflowed += 1
-            resolution = replace(resolution, tags=overflow_tags(resolution.entity, resolution.tags.broker))
-            bucket = buckets.get(resolution.tags)
+    def _acquire(
+        self, kind: str, resolution: Resolution, used: float, now: float, user: str = "", ip: str = "", *, renamed: bool = False
+    ) -> Bucket:
+        bucket = self._buckets[kind].get(resolution.tags)
         if bucket is None:
-            bucket = self._create(KINDS[kind], resolution, now)
-            precharge(bucket.meter, used, now)
+            bucket = self._place(kind, resolution, used, now, owner_of(user, ip), renamed=renamed)
         bucket.connections += 1
         bucket.last_used = now
+        return bucket
+
+    def _place(
+        self, kind: str, resolution: Resolution, used: float, now: float, owner: str, *, renamed: bool = False
+    ) -> Bucket:
+        """A new bucket, or without room the one that the owner's further clients share."""
+        buckets = self._buckets[kind]
+        tags, owner = self._places[kind].place(owner, resolution, buckets, self.max_buckets, renamed=renamed)
+        if tags is not resolution.tags:
+            self._overflowed += 1
+            resolution = replace(resolution, tags=tags)
+        if (bucket := buckets.get(tags)) is None:
+            bucket = self._create(KINDS[kind], resolution, now)
+            bucket.owner = owner
+            precharge(bucket.meter, used, now)
         return bucket
 
     def release(self, bucket: Bucket, now: float) -> None:
@@ -232,9 +237,8 @@ class QuotaEngine:
         for name, kind in KINDS.items():
             if not self._buckets[name]:
                 continue
-            metering, after = before.metering_of(kind), settings.metering_of(kind)
-            same = after == metering
-            buckets, changed = self._buckets[name], change.of(kind.config_key)
+            metering, buckets, changed = before.metering_of(kind), self._buckets[name], change.of(kind.config_key)
+            same = settings.metering_of(kind) == metering
             for bucket in buckets_of(buckets, changed, by_broker=settings.by_broker) if same else buckets.values():
                 if bucket.resolution.tags.group is None:
                     self.meters.reconfigure(bucket, self._table.again(kind.config_key, bucket.resolution), metering, now)
@@ -348,6 +352,7 @@ class QuotaEngine:
 
     def _drop(self, kind: str, bucket: Bucket, now: float) -> None:
         del self._buckets[kind][bucket.resolution.tags]
+        self._places[kind].give_back(bucket.owner)
         if self._on_forgotten is not None:
             self._on_forgotten(bucket)
         self._labelled[kind].drop(bucket, now)
@@ -358,9 +363,8 @@ class QuotaEngine:
 
     def _successor(self, forgotten: Bucket, now: float) -> Bucket:
         """The bucket that a client of a forgotten bucket gets now."""
-        bucket = self._acquire(forgotten.kind.name, self._again(forgotten.kind, forgotten.resolution), 0, now)
-        self.release(bucket, now)
-        return bucket
+        kind, again = forgotten.kind.name, self._again(forgotten.kind, forgotten.resolution)
+        return self._buckets[kind].get(again.tags) or self._place(kind, again, 0, now, forgotten.owner)
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         if resolution.limit is None:

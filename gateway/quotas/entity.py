@@ -166,8 +166,9 @@ class Tags:
     """The key of a bucket: Kafka's metric tags.
 
     None: the quota's level ignores the name. (Kafka's metrics have "" instead, but a client-id may be empty.) Connections have
-    an `ip` only, requests never have one. `overflow`: the bucket of all clients that found no room for their own. The bucket of
-    a group has the `group` only. `broker`: the node id of the only broker that the bucket is for, or `BOOTSTRAP`; None: all.
+    an `ip` only, requests never have one. `overflow`: the bucket of all clients that found no room for their own, or of those
+    of one `owner` (`owner_of`). The bucket of a group has the `group` only. `broker`: the node id of the only broker that the
+    bucket is for, or `BOOTSTRAP`; None: all.
     """
 
     user: str | None
@@ -176,9 +177,10 @@ class Tags:
     ip: str | None = None
     group: str | None = None
     broker: int | None = None
+    owner: str = ""
 
     def __hash__(self) -> int:  # compiled, unlike the one that `dataclass` makes
-        return hash((self.user, self.client_id, self.overflow, self.ip, self.group, self.broker))
+        return hash((self.user, self.client_id, self.overflow, self.ip, self.group, self.broker, self.owner))
 
     def bounded(self) -> "Tags":
         """The tags with short names. Messages and files of an older gateway may have long names."""

@@ -162,7 +162,9 @@ class ShadowEngine(QuotaEngine):
             return ()
         own = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         # The annotation is for mypyc, which would infer a tuple of at most one bucket.
-        path: tuple[Bucket, ...] = () if own.limit is None else (self._acquire(kind, own, used, now, renamed=renamed),)
+        path: tuple[Bucket, ...] = (
+            () if own.limit is None else (self._acquire(kind, own, used, now, user, ip, renamed=renamed),)
+        )
         group = None if own.exempt else self.groups.find(user, client_id, ip, claims, behind)
         while group is not None:
             shared = self._table.resolve_group(key, group)
@@ -243,10 +245,10 @@ class EngineWithShadows(QuotaEngine):
         )  # fmt: skip
         return path + shadows
 
-    def has_room(self, shared: Bucket, *, renamed: bool) -> bool:
+    def has_room(self, shared: Bucket, owner: str, *, renamed: bool) -> bool:
         if isinstance(shared, ShadowBucket):
-            return self.shadows.has_room(shared, renamed=renamed)
-        return super().has_room(shared, renamed=renamed)
+            return self.shadows.has_room(shared, owner, renamed=renamed)
+        return super().has_room(shared, owner, renamed=renamed)
 
     @property
     def overflowed(self) -> int:

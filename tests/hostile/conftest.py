@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def connect() -> Iterator[Callable[..., RawClient]]:
     """`connect(weir)`: a raw connection to a gateway (or to "host:port"), closed after the test."""
     with ExitStack() as opened:
 
-        def open_one(to: Weir | str, **options: float) -> RawClient:
+        def open_one(to: Weir | str, **options: Any) -> RawClient:
             address = to if isinstance(to, str) else to.bootstrap_servers
             return opened.enter_context(RawClient(address, **options))
 

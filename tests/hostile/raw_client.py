@@ -11,11 +11,15 @@ _LENGTH = struct.Struct(">i")
 
 
 class RawClient:
-    """A context manager: one blocking TCP connection to `bootstrap_servers` ("host:port")."""
+    """A context manager: one blocking TCP connection to `bootstrap_servers` ("host:port"), `source` is its own address."""
 
-    def __init__(self, bootstrap_servers: str, *, timeout: float = 20.0, receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, timeout: float = 20.0, receive_buffer: int | None = None, source: str = ""
+    ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout)

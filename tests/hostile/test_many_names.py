@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
+from tests.protocol import codec
 from tests.weir_process import wait_until
 
 EVERYBODY = {"client-id": "<default>", "producer_byte_rate": 1_000}
@@ -70,6 +72,32 @@ def test_maker_of_names_takes_no_clients_bucket(broker, start_weir, connect):
     maker.send(m.produce(20, acks=0, client_id="y", size=500_000))  # 490 s of debt
     connect(weir).ask(m.produce(1, client_id="orders"))
     assert "orders" in {row["client_id"] for row in weir.usage()}
+
+
+def test_names_in_debt_leave_room_for_other_addresses(broker, start_weir, connect):
+    """A debt keeps its place. Validation costs a client as much as a creation, as in Kafka."""
+    broker.answers[ApiKey.CREATE_TOPICS] = lambda asked: asked.answer(topics=[{"name": "t"}])
+    quota = {"user": "<default>", "client-id": "<default>", "controller_mutation_rate": 10}
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [quota], "max_entities": 8})
+    for number in range(10):
+        with connect(weir) as attacker:
+            attacker.ask(create(number, f"made-up-{number}", 10_000, validate_only=True))
+    assert throttled_ms(connect(weir), "made-up-more") > 900_000
+    honest = [connect(weir, source="127.0.0.2") for _ in range(2)]
+    assert [throttled_ms(client, f"honest-{number}") for number, client in enumerate(honest)] == [0, 0]
+    assert weir.metric("weir_quota_overflowed_total") == 5
+
+
+def create(number, client_id, partitions, *, validate_only=False):
+    topics = [{"name": "t", "num_partitions": partitions, "replication_factor": 1}]
+    values = {"topics": topics, "timeout_ms": 1_000, "validate_only": validate_only}
+    return codec.encode_request(ApiKey.CREATE_TOPICS, 6, values, number, client_id)
+
+
+def throttled_ms(client, client_id):
+    """The throttle time of a request for one partition. Kafka refuses it for a debt, and closes no connection."""
+    answer, _ = client.ask(create(1, client_id, 1))
+    return codec.decode_response(ApiKey.CREATE_TOPICS, 6, answer)["throttle_time_ms"]
 
 
 def test_client_leaves_the_shared_bucket_and_its_debt(broker, start_weir, connect):

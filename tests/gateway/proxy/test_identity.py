@@ -151,6 +151,22 @@ def test_client_leaves_the_shared_bucket_once_there_is_room():
     assert engine.overflowed == 1
 
 
+def test_client_leaves_its_owners_bucket_once_there_is_room():
+    """One address takes three of four places. The last one is for others."""
+    engine, _ = engine_with(4)
+    clients = [Client(engine) for _ in range(5)]
+    for number, client in enumerate(clients):
+        client.ip = "10.0.0.2" if number == 4 else "10.0.0.1"
+        named(client, f"client-{number}")
+    assert [shares(client) for client in clients] == [False, False, False, True, False]
+    late = clients[3]
+    assert not late.find_room(START)
+    for client in clients[:2]:
+        leave(engine, client, START + 1.0)
+    assert late.find_room(START + 2.0)
+    assert not shares(late)
+
+
 def test_client_with_its_own_bucket_looks_for_no_room():
     _, (client,) = engine_with(3, "a")
     bucket = client.bucket("produce", START)

@@ -430,7 +430,7 @@ def test_client_cannot_enter_overflow_bucket_by_name():
     namesake = subject.acquire("produce", "<other>", level, START)
     crowd(subject, 1)
     (shared,) = crowd(subject, 1, first=1)
-    assert shared.resolution.tags == Tags("<other>", level, overflow=True)
+    assert shared.resolution.tags == Tags("<other>", level, overflow=True, owner="user=u")
     assert shared is not namesake
     assert subject.acquire("produce", "<other>", level, START) is namesake
 
@@ -513,8 +513,8 @@ def test_bucket_in_debt_is_never_dropped(algorithm):
 
 def test_full_table_drops_idle_buckets_sooner():
     subject = engine(settings(), max_buckets=4)
-    for bucket in crowd(subject, 4):
-        subject.release(bucket, START)
+    for user in "abcd":
+        subject.release(subject.acquire("produce", user, user, START), START)
     subject.tick(START + 2)
     crowd(subject, 3, first=4)
     assert subject.overflowed == 0

@@ -100,7 +100,7 @@ def test_further_client_ids_find_room_beside_idle_buckets():
     (shared,) = subject.acquire_path("produce", "", "client-4", START, renamed=True)
     assert shared.resolution.tags.overflow
     subject.tick(START + 1.0)
-    assert subject.has_room(shared, renamed=True)
+    assert subject.has_room(shared, "", renamed=True)
 
 
 def test_bucket_in_use_again_within_a_tick_stays():

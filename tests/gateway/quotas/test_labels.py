@@ -121,7 +121,7 @@ def test_returning_clients_get_no_more_slots_than_there_are():
 def test_tick_of_many_entities_comes_in_steps():
     engine = engine_of(max_buckets=2_000)
     names = [f"client-{number}" for number in range(2_000)]
-    buckets = [engine.acquire("produce", "u", name, 0.0) for name in names]
+    buckets = [engine.acquire("produce", name, name, 0.0) for name in names]
     assert engine.overflowed == 0
     for bucket in buckets:
         bucket.charge(100, 0.5)

@@ -187,8 +187,8 @@ def test_excess_addresses_share_one_bucket():
     subject = quotas(engine=engine)
     verdicts = [subject.accept("a", f"10.0.0.{number}", START) for number in range(100)]
     assert engine.overflowed == 90
-    # Ten addresses had a bucket each. The other ninety shared one bucket with a burst of ten connections.
-    assert sum(isinstance(verdict, ConnectionSlot) for verdict in verdicts) == 20
+    # Ten addresses had a place each, and ten their own bucket for further names. The other eighty shared a burst of ten.
+    assert sum(isinstance(verdict, ConnectionSlot) for verdict in verdicts) == 30
     assert len(engine.snapshot(START)) == 6
     engine.tick(START + 20.0)
     assert isinstance(subject.accept("a", "10.0.1.1", START + 20.0), ConnectionSlot)

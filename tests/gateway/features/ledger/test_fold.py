@@ -102,8 +102,8 @@ def test_early_request_after_flush_has_event_without_count(bucket):
 def test_decisions_over_fold_limit_are_counted():
     engine = QuotaEngine(QuotaSettings(), NOW, max_buckets=MAX_FOLDS + 10)
     folds = ThrottleFolds()
-    for number in range(MAX_FOLDS + 2):
-        folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", "u", str(number), NOW), 1, (1.0, True), NOW)
+    for name in map(str, range(MAX_FOLDS + 2)):
+        folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", name, name, NOW), 1, (1.0, True), NOW)
     assert folds.dropped == 2
     assert len(list(folds.take("weir-1", NOW, WALL))) == MAX_FOLDS
 
