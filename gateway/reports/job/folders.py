@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -14,6 +15,10 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from gateway.reports.job.hadoop import HadoopFolder
+
+
+class UnreadableFolderError(OSError):
+    """A folder of this machine exists, but can't be listed."""
 
 
 class Folder(Protocol):
@@ -98,15 +103,25 @@ class LocalFolder:
 
 
 def statuses(folder: Path, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files and folders that match, with their status. Leaves out those that another process deletes in the meantime."""
-    for file in _matching(folder, pattern):
-        with suppress(FileNotFoundError):
-            yield file, file.stat()
+    """The files and folders that match, with their status. Leaves out those that another process deletes in the meantime.
+
+    Raises `UnreadableFolderError`.
+    """
+    try:
+        for file in _matching(folder, pattern.split("/")):
+            with suppress(FileNotFoundError):
+                yield file, file.stat()
+    except OSError as error:
+        raise UnreadableFolderError(error.errno, error.strerror, error.filename) from error
 
 
-def _matching(folder: Path, pattern: str) -> Sequence[Path]:
-    while True:
-        try:
-            return list(folder.glob(pattern))
-        except FileNotFoundError:  # before Python 3.13, if a folder is deleted during the listing
-            continue
+def _matching(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """`names` are the patterns of the path's parts. `Path.glob` would leave out folders that the user may not list."""
+    found: list[Path] = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        found += [folder / entry.name for entry in entries if fnmatchcase(entry.name, names[0])]
+    for path in found:
+        if names[1:]:
+            yield from _matching(path, names[1:])
+        else:
+            yield path

@@ -6,6 +6,10 @@ import time
 from gateway.terminal_text import printable
 
 
+def unreadable_folder(error: OSError) -> str:
+    return f"{error.filename}: can't be read ({error.strerror}); give this user the right to read all of --events and --out"
+
+
 class Messages:
     """Prints progress and errors to stderr, and results to stdout."""
 

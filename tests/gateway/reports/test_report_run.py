@@ -13,7 +13,7 @@ from gateway.reports import all_reports
 from gateway.reports.job.messages import Messages
 from gateway.reports.job.period import Period
 from loadtest.scenarios.ledger.files import write_events
-from tests.gateway.reports.conftest import SPARK
+from tests.gateway.reports.conftest import SPARK, forbid
 from tests.gateway.reports.scenario import HOUR, START
 
 if TYPE_CHECKING:
@@ -112,6 +112,18 @@ def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Pa
     assert "weir-cut-0.jsonl.gz can't be read" in shown.err
     assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
     assert used(tmp_path) == 7
+
+
+def test_forbidden_folder_is_named_and_tried_again(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(tmp_path / "ledger", 0, 100.0)
+    hour = tmp_path / "ledger" / partition(START)
+    with pytest.MonkeyPatch.context() as refusing:
+        forbid(refusing, hour)
+        repeat(spark, tmp_path, refusing.undo)
+    assert f"weir report: {hour}: can't be read (Permission denied); give this user" in capsys.readouterr().err
+    assert used(tmp_path) == 100
 
 
 def test_hours_of_a_failed_run_come_into_the_next_reports(spark: "SparkSession", tmp_path: Path) -> None:
