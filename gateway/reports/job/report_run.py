@@ -101,6 +101,13 @@ class ReportRun:
             more = ", ..." if len(found.unreadable) > 5 else ""
             names = ", ".join(found.unreadable[:5])
             self.messages.error(f"the reports lack a part of {few} that can't be read: {names}{more}")
+        if found.incomplete:
+            few = counted(len(found.incomplete), "hour", "hours")
+            more = "; ..." if len(found.incomplete) > 5 else ""
+            self.messages.error(
+                f"the reports lack new files of {few}, because earlier files are gone: {'; '.join(found.incomplete[:5])}{more}."
+                " Put the earlier files back, and the next run reads these hours again"
+            )
         self.messages.result(f"{self.out}/report.html")
 
     def _make(self) -> Refreshed:

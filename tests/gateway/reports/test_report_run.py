@@ -126,6 +126,32 @@ def test_forbidden_folder_is_named_and_tried_again(
     assert used(tmp_path) == 100
 
 
+def test_late_file_keeps_the_figures_of_files_that_are_gone(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, found = tmp_path / "ledger", list[int]()
+    use(ledger, 0, 100.0)
+    ((hour, early),) = ((file.parent, file) for file in ledger.glob("*/*/*"))
+
+    def late() -> None:
+        found.append(used(tmp_path))
+        early.rename(tmp_path / early.name)
+        write_events(ledger, [UsageSample(time_ms=START, gateway="late", kind="produce", client_id="c", amount=7.0)])
+        use(ledger, 1, 20.0)
+
+    def put_back() -> None:
+        found.append(used(tmp_path))
+        (tmp_path / early.name).rename(hour / early.name)
+
+    repeat(spark, tmp_path, late, put_back)
+    assert (*found, used(tmp_path)) == (100, 120, 127)
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "are gone" in line]
+    assert said.startswith("weir report: the reports lack new files of 1 hour, because earlier files are gone: ")
+    assert said.endswith(
+        f": 2026-11-20 22:00 lacks {early.name}. Put the earlier files back, and the next run reads these hours again"
+    )
+
+
 def test_hours_of_a_failed_run_come_into_the_next_reports(spark: "SparkSession", tmp_path: Path) -> None:
     """The failed run aggregates one hour, and then finds a broken file in the next hour."""
     use(tmp_path / "ledger", 0, 100.0)
