@@ -28,7 +28,7 @@ from gateway.reports.job.hadoop import literal
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "11"
+LAYOUT = "12"
 """The version of the tables' columns and their meaning."""
 
 MARKS = 100
