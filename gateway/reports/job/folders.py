@@ -21,6 +21,10 @@ class UnreadableFolderError(OSError):
     """A folder of this machine exists, but can't be listed."""
 
 
+class UnwritableFileError(OSError):
+    """A file of this machine can't be written, for example because the disk is full."""
+
+
 class Folder(Protocol):
     """A folder by its path; it need not exist."""
 
@@ -80,11 +84,14 @@ class LocalFolder:
         return (self._path / name).read_text(encoding="utf-8")
 
     def write(self, name: str, text: str) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        # A kill may leave this file. Spark and `State` skip names that begin with "_".
+        # A kill or a full disk may leave this file. Spark and `State` skip names that begin with "_".
         part = self._path / f"_{name}.part"
-        part.write_bytes(text.encode("utf-8"))
-        part.replace(self._path / name)
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(text.encode("utf-8"))
+            part.replace(self._path / name)
+        except OSError as error:
+            raise UnwritableFileError(error.errno, error.strerror, str(self._path / name)) from error
 
     def add(self, name: str, text: str) -> None:
         if (self._path / name).exists():

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from gateway.reports import all_reports
 from gateway.reports.job.command import submitted
-from gateway.reports.job.folders import UnreadableFolderError, folder
-from gateway.reports.job.messages import Messages, unreadable_folder
+from gateway.reports.job.folders import UnreadableFolderError, UnwritableFileError, folder
+from gateway.reports.job.messages import Messages, unreadable_folder, unwritable_file
 from gateway.reports.job.overview import Overview, overview
 from gateway.reports.job.page import page
 from gateway.reports.job.period import Hour, Period
@@ -62,6 +62,8 @@ class ReportRun:
             raise NoReportError(str(error)) from error
         except UnreadableFolderError as error:
             raise NoReportError(unreadable_folder(error)) from error
+        except UnwritableFileError as error:
+            raise NoReportError(unwritable_file(error)) from error
         except Exception as error:
             reason = unreadable(error)
             if reason is None:

@@ -1,6 +1,8 @@
 """`weir report --every`: runs that follow each other in one process."""
 
+import errno
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +126,24 @@ def test_forbidden_folder_is_named_and_tried_again(
         repeat(spark, tmp_path, refusing.undo)
     assert f"weir report: {hour}: can't be read (Permission denied); give this user" in capsys.readouterr().err
     assert used(tmp_path) == 100
+
+
+def test_full_disk_is_named_and_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The disk has no room for the page, which is the largest file."""
+    use(tmp_path / "ledger", 0, 100.0)
+    page, write = tmp_path / "out/report.html", Path.write_bytes
+
+    def full(path: Path, text: bytes) -> int:
+        if "report.html" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text)
+
+    with pytest.MonkeyPatch.context() as filling:
+        filling.setattr(Path, "write_bytes", full)
+        repeat(spark, tmp_path, filling.undo)
+    assert page.exists()
+    said = capsys.readouterr().err
+    assert f"weir report: {page}: can't be written (No space left on device); free space for {page}\n" in said
 
 
 def test_late_file_keeps_the_figures_of_files_that_are_gone(
