@@ -106,6 +106,8 @@ class UsageSample:
     """The brokers' response times, summed over `requests`, without the client's throttle time."""
     active_seconds: int | None = None
     """Seconds of the minute with use or throttled clients, from 1 to 60; None in lines of older gateways: the whole minute."""
+    partial: bool | None = None
+    """True if the gateway started or ended, or its clock was set, within the minute. None: a whole minute, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,10 +388,8 @@ def from_line(line: str | bytes) -> Event:
 def _value(wanted: EventField, value: object) -> object:
     holds = wanted.holds
     if holds is dict and isinstance(value, dict):
-        try:
+        with suppress(TypeError, ValueError, OverflowError):
             return {int(slot): int(count) for slot, count in value.items()}
-        except (TypeError, ValueError, OverflowError):
-            pass
     elif holds is tuple and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return tuple(value)
     elif holds is float and isinstance(value, (int, float)) and not isinstance(value, bool):

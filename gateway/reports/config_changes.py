@@ -131,10 +131,15 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     shown = [row for row in rows if row["before_throttle_ms"] or row["after_throttle_ms"]][:20]
     if not shown:
         return []
-    names = [f"{row['time']:%m-%d %H:%M} {row['quota'] or row['changes'] or 'config'}"[:60] for row in shown]
+    names = [f"{row['time']:%m-%d %H:%M} {_changed(row)}"[:60] for row in shown]
     sides = {"hour before": "before_throttle_ms", "hour after": "after_throttle_ms"}
     series = {name: [row[column] / 1000 for row in shown] for name, column in sides.items()}
     return [grouped_bars(names, "Throttle time before and after", "seconds", series)]
+
+
+def _changed(row: ReportRow) -> str:
+    what = str(row["quota"] or row["changes"] or "config")
+    return f"{row['kind']}: {what}" if row["kind"] else what
 
 
 def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:

@@ -20,11 +20,12 @@ def _build(tables: Tables) -> DataFrame:
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     series = {}
-    for kind in sorted({str(row["kind"]) for row in rows}):
+    for kind, noted in sorted({(str(row["kind"]), not row["enforced"]) for row in rows}):
+        of_kind = [row for row in rows if row["kind"] == kind and row["enforced"] is not noted]
+        x = [f"{row['date']} {row['hour']:02d}:00" for row in of_kind]
         for name in ("p50_ms", "p99_ms"):
-            of_kind = [row for row in rows if row["kind"] == kind]
-            x = [f"{row['date']} {row['hour']:02d}:00" for row in of_kind]
-            series[f"{kind} {name.removesuffix('_ms')}"] = (x, [row[name] for row in of_kind])
+            label = f"{kind} {name.removesuffix('_ms')}{', not enforced' if noted else ''}"
+            series[label] = (x, [row[name] for row in of_kind])
     return [lines("Throttle time by hour: median and 99th percentile", "ms", series, log=True)]
 
 

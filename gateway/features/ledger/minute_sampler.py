@@ -58,6 +58,7 @@ class MinuteSampler(ABC, Generic[SampleT]):
 
     def __init__(self, wall: float) -> None:
         self._minute = wall // MINUTE
+        self._from_its_beginning = False
         self._seen: dict[Bucket, Totals] = {}
         self._peaks: dict[Bucket, float] = {}  # that a `take` has read and not returned yet
         self._forgotten: dict[tuple[str, Tags], _Use] = {}
@@ -74,8 +75,8 @@ class MinuteSampler(ABC, Generic[SampleT]):
         """True if the minute has no sample."""
 
     @abstractmethod
-    def _sample(self, head: SampleHead, growth: Totals, peak: float) -> SampleT:
-        """`peak` is the largest figure of the minute, see `_take_peak`."""
+    def _sample(self, head: SampleHead, growth: Totals, peak: float, *, partial: bool) -> SampleT:
+        """`peak` is the largest figure of the minute, see `_take_peak`. `partial`: see `UsageSample.partial`."""
 
     def _take_peak(self, bucket: Bucket) -> float:  # noqa: ARG002
         """The largest figure since the last call."""
@@ -101,6 +102,8 @@ class MinuteSampler(ABC, Generic[SampleT]):
         self._fold_late()  # of steps that were given up
         self._reading = True
         began_ms = int(self._minute * MINUTE * 1000)
+        is_over = minute == self._minute + 1  # otherwise it is the last call, or the clock was set
+        partial = not (is_over and self._from_its_beginning)
         seen: dict[Bucket, Totals] = {}
         samples: list[SampleT] = []
         dropped = 0
@@ -111,8 +114,8 @@ class MinuteSampler(ABC, Generic[SampleT]):
             if len(samples) >= MAX_SAMPLES:
                 dropped += 1
                 continue
-            samples.append(self._sample(_head(gateway, began_ms, kind, use), use.growth, use.peak))
-        self._minute, self._seen = minute, seen
+            samples.append(self._sample(_head(gateway, began_ms, kind, use), use.growth, use.peak, partial=partial))
+        self._minute, self._seen, self._from_its_beginning = minute, seen, is_over
         self._peaks, self._forgotten = {}, {}
         self._reading = False
         self._fold_late()

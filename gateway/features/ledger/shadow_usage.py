@@ -22,7 +22,7 @@ class ShadowSampler(MinuteSampler[ShadowSample]):
     def _is_idle(self, growth: Totals) -> bool:
         return growth[:2] == (0, 0)
 
-    def _sample(self, head: SampleHead, growth: Totals, peak: float) -> ShadowSample:
+    def _sample(self, head: SampleHead, growth: Totals, peak: float, *, partial: bool) -> ShadowSample:  # noqa: ARG002
         return ShadowSample(
             **head,
             count=growth[1],

@@ -14,6 +14,7 @@ class UsageSampler(MinuteSampler[UsageSample]):
     def _is_idle(self, growth: Totals) -> bool:
         return growth[0] == 0
 
-    def _sample(self, head: SampleHead, growth: Totals, peak: float) -> UsageSample:  # noqa: ARG002
+    def _sample(self, head: SampleHead, growth: Totals, peak: float, *, partial: bool) -> UsageSample:  # noqa: ARG002
         requests = growth[1]
-        return UsageSample(**head, requests=requests, latency_ms=growth[2] * 1000.0 if requests else None)
+        latency_ms = growth[2] * 1000.0 if requests else None
+        return UsageSample(**head, requests=requests, latency_ms=latency_ms, partial=partial or None)

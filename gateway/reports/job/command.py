@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gateway.reports.job.messages import Messages
+from gateway.reports.job.messages import Messages, unreadable_folder
 from gateway.reports.job.period import Hour, Period, parsed
 from gateway.whole_number import whole_number
 
@@ -214,8 +214,7 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         # A process that stays gains from compiled code, and its ledger may grow.
         total, new = (sys.maxsize, sys.maxsize) if stays else ledger_bytes(options.events, options.out, period)
     except OSError as error:
-        remedy = "give this user the right to read all of --events and --out"
-        messages.error(f"{error.filename}: can't be read ({error.strerror}); {remedy}")
+        messages.error(unreadable_folder(error))
         return FAILED
     # After Java's end, Py4J logs a traceback for each call that fails, even behind the message that explains the end. The
     # exceptions of these calls say the same.

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.events import FIELDS
-from gateway.reports.job.hours import BUCKET, IDS, MINUTE_SECONDS, PLACE, gateway_bit
+from gateway.reports.job.hours import BUCKET, IDS, MINUTE_SECONDS, PLACE, gateway_bit, seconds_of
 
 
 def id_of(names: Sequence[str]) -> Column:
@@ -21,8 +21,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     """One row for each minute, entity and matched quota, summed over all gateways.
 
     `amount` and the active `seconds` are null in a minute without a usage sample. Gateways may be in use at the same time, so
-    `seconds` is the largest of theirs. Two samples of one gateway follow each other, for example at a restart. `seconds` is
-    then the sum of all samples, at most 60. `throttled` counts enforced decisions, `noted` the others. `of_group` is True for a
+    `seconds` is the largest of theirs. The partial samples of a gateway that restarts follow each other, so they count as one
+    sample: their sum, at most 60. `throttled` counts enforced decisions, `noted` the others. `of_group` is True for a
     group, whose use the rows of its members have as well.
     `gateways` has the bits of the reporting gateways. `worst_place` is the `place` of the longest throttle, and `worst` orders
     throttles by length and time.
@@ -81,8 +81,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     minutes = rows.groupBy(*(key.alias(name) for name, key in keys.items())).agg(
         F.sum(F.when(usage, F.col("amount"))).alias("amount"),
         F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
-        F.max(F.when(usage, _seconds())).alias("longest"),
-        F.sum(F.when(usage, _SAMPLE + _seconds())).alias("samples"),
+        F.max(F.when(usage & ~_is_partial(), _seconds())).alias("whole_seconds"),
+        seconds_of(F.when(usage & _is_partial(), _seconds())).alias("partial_seconds"),
         F.max(F.when(throttle, F.col("limit"))).alias("throttle_limit"),
         _sum(usage, "requests"),
         _sum(usage, "latency_ms"),
@@ -112,28 +112,22 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.when(minute < _NO_MINUTE, minute).alias("minute"),
         F.shiftright("worst", 16).alias("throttle_max_ms"),
         F.when(is_bad, F.col("lines")).otherwise(0).alias("bad_lines"),
-        _merged_seconds().alias("seconds"),
-        *(name for name in minutes.columns if name not in ("at", "longest", "samples")),
+        F.greatest("whole_seconds", "partial_seconds").alias("seconds"),
+        *(name for name in minutes.columns if name not in ("at", "whole_seconds", "partial_seconds")),
     )
-
-
-_SAMPLE = 1 << 32
-"""The weight of one sample in `samples`. The lower half has the sum of their active seconds."""
 
 
 def _seconds() -> Column:
     return F.coalesce("active_seconds", F.lit(MINUTE_SECONDS))
 
 
-def _merged_seconds() -> Column:
-    """The active seconds of a minute: the sum if it has more samples than gateways, else the largest sample."""
-    number, total = F.shiftright("samples", 32), F.col("samples").bitwiseAND(_SAMPLE - 1)
-    return F.when(number > F.bit_count("gateways"), F.least(total, F.lit(MINUTE_SECONDS))).otherwise(F.col("longest"))
+def _is_partial() -> Column:
+    return F.coalesce("partial", F.lit(False))
 
 
 _FIGURES = (
-    "time_ms", "last_ms", "amount", "limit", "active_seconds", "requests", "latency_ms", "count", "rate", "throttle_ms",
-    "throttle_max_ms", "early_count", "early_ms", "early_max_ms", "enforced",
+    "time_ms", "last_ms", "amount", "limit", "active_seconds", "partial", "requests", "latency_ms", "count", "rate",
+    "throttle_ms", "throttle_max_ms", "early_count", "early_ms", "early_max_ms", "enforced",
 )  # fmt: skip
 _OF_OTHERS = sorted({field.name for name in FIELDS.keys() - {"usage", "throttle"} for field in FIELDS[name]})
 """The fields of all other events. With more, Spark would generate a method above 8 000 bytes, and Java does not compile it."""

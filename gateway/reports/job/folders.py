@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -14,6 +15,14 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from gateway.reports.job.hadoop import HadoopFolder
+
+
+class UnreadableFolderError(OSError):
+    """A folder of this machine exists, but can't be listed."""
+
+
+class UnwritableFileError(OSError):
+    """A file of this machine can't be written, for example because the disk is full."""
 
 
 class Folder(Protocol):
@@ -75,11 +84,14 @@ class LocalFolder:
         return (self._path / name).read_text(encoding="utf-8")
 
     def write(self, name: str, text: str) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        # A kill may leave this file. Spark and `State` skip names that begin with "_".
+        # A kill or a full disk may leave this file. Spark and `State` skip names that begin with "_".
         part = self._path / f"_{name}.part"
-        part.write_bytes(text.encode("utf-8"))
-        part.replace(self._path / name)
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(text.encode("utf-8"))
+            part.replace(self._path / name)
+        except OSError as error:
+            raise UnwritableFileError(error.errno, error.strerror, str(self._path / name)) from error
 
     def add(self, name: str, text: str) -> None:
         if (self._path / name).exists():
@@ -98,15 +110,25 @@ class LocalFolder:
 
 
 def statuses(folder: Path, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files and folders that match, with their status. Leaves out those that another process deletes in the meantime."""
-    for file in _matching(folder, pattern):
-        with suppress(FileNotFoundError):
-            yield file, file.stat()
+    """The files and folders that match, with their status. Leaves out those that another process deletes in the meantime.
+
+    Raises `UnreadableFolderError`.
+    """
+    try:
+        for file in _matching(folder, pattern.split("/")):
+            with suppress(FileNotFoundError):
+                yield file, file.stat()
+    except OSError as error:
+        raise UnreadableFolderError(error.errno, error.strerror, error.filename) from error
 
 
-def _matching(folder: Path, pattern: str) -> Sequence[Path]:
-    while True:
-        try:
-            return list(folder.glob(pattern))
-        except FileNotFoundError:  # before Python 3.13, if a folder is deleted during the listing
-            continue
+def _matching(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """`names` are the patterns of the path's parts. `Path.glob` would leave out folders that the user may not list."""
+    found: list[Path] = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        found += [folder / entry.name for entry in entries if fnmatchcase(entry.name, names[0])]
+    for path in found:
+        if names[1:]:
+            yield from _matching(path, names[1:])
+        else:
+            yield path

@@ -159,8 +159,8 @@ def _five_minutes(hours: HourEvents) -> DataFrame:
     return used.groupBy(*HOUR, "entity").agg(*sums).select(*HOUR, "entity", amounts)
 
 
-def seconds_of(column: str) -> Column:
-    """The seconds of one gateway in a minute. Its samples follow each other, for example at a restart."""
+def seconds_of(column: str | Column) -> Column:
+    """The seconds of samples in a minute that follow each other, for example at a restart of their gateway."""
     total = F.sum(column)
     return F.when(total > MINUTE_SECONDS, MINUTE_SECONDS).otherwise(total)
 

@@ -56,7 +56,8 @@ def hour_of(file: str) -> Hour | None:
 class LedgerFolder:
     """The files under a path of any Hadoop file system, in the layout of `gateway.ledger_paths`.
 
-    Of the files in `unreadable`, only the lines before their fault are read. All others raise if they have one.
+    Of the files in `unreadable`, only the lines before their fault are read, or none if the file can't be opened. All others
+    raise if they have a fault.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -65,6 +66,7 @@ class LedgerFolder:
         self._folders: dict[Hour, str] = {}
         self._names: dict[Hour, set[str]] = defaultdict(set)
         self.unreadable: dict[Hour, set[str]] = defaultdict(set)
+        self._closed: set[tuple[Hour, str]] = set()
 
     def files(self, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
         """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`."""
@@ -83,11 +85,16 @@ class LedgerFolder:
         return {hour: frozenset(files) for hour, files in found.items()}
 
     def skip(self, error: BaseException) -> str | None:
-        """Add the file that Spark could not read to `unreadable`. Returns its name, None if there is no such new file."""
+        """Add the file that Spark could not read to `unreadable`. If it is there already, leave it out as a whole.
+
+        Returns the file's name, None if it is left out already or if there is no such file.
+        """
         path = unquote(unreadable_path(error) or "")
         hour, name = hour_of(path), path.rpartition("/")[2]
-        if hour not in self._folders or name in self.unreadable[hour]:
+        if hour not in self._folders or (hour, name) in self._closed:
             return None
+        if name in self.unreadable[hour]:  # Spark ignores faults of the content, but not a missing right to read
+            self._closed.add((hour, name))
         self.unreadable[hour].add(name)
         return name
 
@@ -128,14 +135,17 @@ class LedgerFolder:
             reader = self._spark.read.option("basePath", root).option("pathGlobFilter", _FILES)
             return read(reader.option("ignoreCorruptFiles", ignore))(paths).select("*", *more)
 
-        broken = [f"{self._folders[hour]}/{name}" for hour in hours for name in sorted(self.unreadable[hour])]
-        if not broken:
+        if not any(self.unreadable[hour] for hour in hours):
             return part([self._folders[hour] for hour in hours], ignore=False)
-        whole = [
-            f"{self._folders[hour]}/{name}" for hour in hours for name in sorted(self._names[hour] - self.unreadable[hour])
-        ]
-        rows = part(broken, ignore=True)
-        return part(whole, ignore=False).unionByName(rows) if whole else rows
+        named = [(hour, name) for hour in hours for name in sorted(self._names[hour]) if (hour, name) not in self._closed]
+        whole, broken = (
+            [f"{self._folders[hour]}/{name}" for hour, name in named if (name in self.unreadable[hour]) is is_broken]
+            for is_broken in (False, True)
+        )
+        parts = [part(files, ignore=ignore) for files, ignore in ((whole, False), (broken, True)) if files]
+        if not parts:  # Spark reads no file for this condition
+            return part([self._folders[hours[0]]], ignore=True).where(F.lit(False))
+        return reduce(DataFrame.unionByName, parts)
 
 
 def unreadable_path(error: BaseException) -> str | None:

@@ -2,8 +2,18 @@
 
 import sys
 import time
+from pathlib import Path
 
+from gateway.files.path_faults import write_remedy
 from gateway.terminal_text import printable
+
+
+def unreadable_folder(error: OSError) -> str:
+    return f"{error.filename}: can't be read ({error.strerror}); give this user the right to read all of --events and --out"
+
+
+def unwritable_file(error: OSError) -> str:
+    return f"{error.filename}: can't be written ({error.strerror}); {write_remedy(error, Path(error.filename))}"
 
 
 class Messages:

@@ -77,12 +77,19 @@ def _overview(found: Refreshed, overview: Overview) -> _Section:
         + (", ..." if len(files) > 5 else "."),
         "The reports lack the rest of the lines. Put whole copies in place: the next run reads these hours again.",
     )
+    hours = found.incomplete
+    incomplete = Finding(
+        f"The reports lack new files of {counted(len(hours), 'hour', 'hours')}, because earlier files are gone: "
+        + "; ".join(hours[:5])
+        + ("; ..." if len(hours) > 5 else "."),
+        "The reports keep the earlier figures. Put the earlier files back: the next run reads these hours again.",
+    )
     return _Section(
         "overview",
         "Overview",
         "How much throttling was there, of which kinds, and when?",
         plots=_safe(overview.plots),
-        findings=[*([cut] if files else []), *([bad] if found.rejected else [])],
+        findings=[*([cut] if files else []), *([incomplete] if hours else []), *([bad] if found.rejected else [])],
         quiet="each line of the ledger is a valid event.",
     )
 

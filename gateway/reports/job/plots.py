@@ -43,7 +43,7 @@ def grouped_bars(
 ) -> Plot:
     """For each name, one horizontal bar of every series."""
     layout = _bar_layout(title, unit, 170 + (20 + 8 * len(series)) * max(3, len(names)), log=log)
-    bar = {"type": "bar", "orientation": "h", "y": names}
+    bar = {"type": "bar", "orientation": "h", "y": _distinct(names)}
     return {
         "data": [bar | {"name": name, "x": amounts} for name, amounts in series.items()],
         "layout": layout | {"barmode": "group"},

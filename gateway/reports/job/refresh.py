@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -14,12 +14,14 @@ from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, hourly
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError, unreadable_path
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.rare_hours import counts, rare, rare_schemas
-from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
+from gateway.reports.job.state import DoneHour, State, batches, missing, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
 from gateway.reports.job.threads import in_threads, side_by_side
 
 _BATCHES_AT_ONCE: Final = 2
 """The number of batches in memory."""
+_NAMED: Final = 5
+"""The limit on the files that a message names of an hour."""
 
 
 class NothingToReportError(Exception):
@@ -28,7 +30,10 @@ class NothingToReportError(Exception):
 
 @dataclass(frozen=True)
 class Refreshed:
-    """The aggregates of a period. `events` and `rejected` count its lines, `new_events` the lines read in this run."""
+    """The aggregates of a period. `events` and `rejected` count its lines, `new_events` the lines read in this run.
+
+    `missing` are the hours whose new files are left out, and their files that are gone.
+    """
 
     tables: StoredTables
     done: Mapping[Hour, DoneHour]
@@ -37,11 +42,20 @@ class Refreshed:
     rejected: int
     new_hours: int
     new_events: int
+    missing: Mapping[Hour, Sequence[str]] = field(default_factory=dict)
 
     @property
     def unreadable(self) -> list[str]:
         """The files that could not be read to their end, by hour."""
         return [f"{name} of {shown(hour)}" for hour, done in sorted(self.done.items()) for name in sorted(done.unreadable)]
+
+    @property
+    def incomplete(self) -> list[str]:
+        """The hours in `missing`, each with its files that are gone."""
+        return [
+            f"{shown(hour)} lacks {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
+            for hour, names in sorted(self.missing.items())
+        ]
 
 
 def refresh(
@@ -62,7 +76,8 @@ def refresh(
     ledger, state = LedgerFolder(spark, events), State(spark, out)
     files, _ = side_by_side(partial(_files, ledger, events, period), state.load)
     done = dict(state.done(period))
-    new = pending(files, done)
+    gone = missing(files, done)
+    new = [hour for hour in pending(files, done) if hour not in gone]
     if not files and not done:
         raise NothingToReportError(_nothing(ledger, events))
     progress(f"{len(new)} of {len(files.keys() | done.keys())} hours are new or have new files")
@@ -104,6 +119,7 @@ def refresh(
         rejected=sum(hour.rejected for hour in done.values()),
         new_hours=len(new),
         new_events=new_events,
+        missing=gone,
     )
 
 

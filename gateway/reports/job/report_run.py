@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from gateway.reports import all_reports
 from gateway.reports.job.command import submitted
-from gateway.reports.job.folders import folder
-from gateway.reports.job.messages import Messages
+from gateway.reports.job.folders import UnreadableFolderError, UnwritableFileError, folder
+from gateway.reports.job.messages import Messages, unreadable_folder, unwritable_file
 from gateway.reports.job.overview import Overview, overview
 from gateway.reports.job.page import page
 from gateway.reports.job.period import Hour, Period
@@ -60,6 +60,10 @@ class ReportRun:
             return self._make()
         except NothingToReportError as error:
             raise NoReportError(str(error)) from error
+        except UnreadableFolderError as error:
+            raise NoReportError(unreadable_folder(error)) from error
+        except UnwritableFileError as error:
+            raise NoReportError(unwritable_file(error)) from error
         except Exception as error:
             reason = unreadable(error)
             if reason is None:
@@ -99,6 +103,13 @@ class ReportRun:
             more = ", ..." if len(found.unreadable) > 5 else ""
             names = ", ".join(found.unreadable[:5])
             self.messages.error(f"the reports lack a part of {few} that can't be read: {names}{more}")
+        if found.incomplete:
+            few = counted(len(found.incomplete), "hour", "hours")
+            more = "; ..." if len(found.incomplete) > 5 else ""
+            self.messages.error(
+                f"the reports lack new files of {few}, because earlier files are gone: {'; '.join(found.incomplete[:5])}{more}."
+                " Put the earlier files back, and the next run reads these hours again"
+            )
         self.messages.result(f"{self.out}/report.html")
 
     def _make(self) -> Refreshed:

@@ -103,7 +103,10 @@ def first_jars() -> str:
 
 
 def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
-    """The size of the period's files on this machine, and of those that `out` lacks. Both are huge for any other path."""
+    """The size of the period's files on this machine, and of those that `out` lacks. Both are huge for any other path.
+
+    Raises `OSError`.
+    """
     if "://" in events or "://" in out:
         return sys.maxsize, sys.maxsize
     sizes: dict[Path, int] = {}
@@ -111,7 +114,7 @@ def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
         hour = hour_of(file.as_posix())
         if hour is not None and period.includes(hour):
             sizes[file] = status.st_size
-    done = {tuple(file) for mark in Path(out, "_state", LAYOUT, "done").glob("*.json") for file in _files_of(mark)}
+    done = {tuple(file) for mark, _ in statuses(Path(out, "_state", LAYOUT, "done"), "*.json") for file in _files_of(mark)}
     new = sum(size for file, size in sizes.items() if (file.name, size) not in done)
     return sum(sizes.values()), new
 

@@ -28,7 +28,7 @@ from gateway.reports.job.hadoop import literal
 from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "11"
+LAYOUT = "12"
 """The version of the tables' columns and their meaning."""
 
 MARKS = 100
@@ -337,6 +337,19 @@ def pending(files: Mapping[Hour, frozenset[LedgerFile]], done: Mapping[Hour, Don
     Deleted files do not count: the ledger deletes its oldest files, but their aggregates stay.
     """
     return sorted(hour for hour, found in files.items() if hour not in done or found - done[hour].files)
+
+
+def missing(files: Mapping[Hour, frozenset[LedgerFile]], done: Mapping[Hour, DoneHour]) -> Mapping[Hour, Sequence[str]]:
+    """The hours with new files whose aggregates include files that are gone, and the names of the latter.
+
+    New aggregates would lack the lines of these files. A file in `unreadable` does not count: the user may have moved it away.
+    """
+    gone = {
+        hour: {file.name for file in done[hour].files} - done[hour].unreadable - {file.name for file in files[hour]}
+        for hour in pending(files, done)
+        if hour in done
+    }
+    return {hour: sorted(names) for hour, names in gone.items() if names}
 
 
 def batches(hours: Iterable[Hour], size: int) -> Sequence[Sequence[Hour]]:

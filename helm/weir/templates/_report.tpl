@@ -37,7 +37,7 @@ spec:
         - --events=/var/lib/weir-ledger
         {{- end }}
         {{- /* The number is the layout of the aggregates: `weir report` refuses a folder of another one. */}}
-        - --out=/var/lib/weir-report/report-11
+        - --out=/var/lib/weir-report/report-12
         - --memory={{ $run.memory }}
         {{- with $run.every }}
         - --every={{ . }}

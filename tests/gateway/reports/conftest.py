@@ -1,6 +1,8 @@
 """One Spark session and one run over the scenario for all tests of the reports."""
 
+import errno
 import gzip
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,6 +83,18 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for unfinished in ("_unfinished.jsonl.gz.part", "weir-copied-0.jsonl.gz._COPYING_"):
         (folder / unfinished).write_bytes(b"not even gzip")
     return path
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Refuse to list a folder. The test may run as root, who may list every folder."""
+    scandir = os.scandir
+
+    def refused(path: Path) -> object:
+        if path == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
 
 
 @pytest.fixture(scope="session")

@@ -61,9 +61,9 @@ def _last_limit(entity: tuple[Any, ...]) -> tuple[str | None, float | None]:
 
 
 def active_seconds(minute: Sequence[Use]) -> int:
-    """Return the seconds of the busiest gateway; those of all samples, at most 60, if a gateway has written two."""
-    found = [use.seconds or 60 for use in minute]
-    return min(60, sum(found)) if len({use.gateway for use in minute}) < len(minute) else max(found)
+    """Return the seconds of the busiest gateway. Partial samples count as those of one gateway, at most 60."""
+    whole = [use.seconds or 60 for use in minute if not use.partial]
+    return max(*whole, min(60, sum(use.seconds or 60 for use in minute if use.partial)), 0)
 
 
 def _busiest(seconds: Iterable[tuple[str, int]]) -> int:

@@ -80,6 +80,8 @@ AT_BROKER = Bucket("produce", user="spread", quota="user=spread at broker 1", li
 """The bucket of one broker, with `scope: broker`."""
 RESTARTED = Bucket("produce", user="restarted", quota="user=restarted", limit=1000.0)
 """The bucket of a client whose gateway restarts within a minute, so that the gateway writes two samples for this minute."""
+SAME_BIT = ("weir-5", "weir-45")
+"""Two gateways that share a bit of `hours.gateway_bit`."""
 HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
 
 
@@ -94,6 +96,7 @@ class Use:
     requests: int
     latency_ms: float | None = None
     seconds: int | None = None
+    partial: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,10 @@ def uses() -> Iterator[Use]:
         yield Use(START + minute * MINUTE, "weir-1", replace(AT_BROKER, quota="user=spread at broker 2"), 60_000, 6)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
     for minute, gateway, seconds in ((80, 0, 30), (80, 0, 29), (81, 0, 20), (81, 0, 25), (81, 1, 40), (82, 0, 40), (82, 0, 40)):
-        yield Use(START + minute * MINUTE, f"weir-{gateway}", RESTARTED, 950 * seconds, 5, seconds=seconds)
+        partial = gateway == 0 or None
+        yield Use(START + minute * MINUTE, f"weir-{gateway}", RESTARTED, 950 * seconds, 5, seconds=seconds, partial=partial)
+    for gateway_name in SAME_BIT:
+        yield Use(START + 83 * MINUTE, gateway_name, RESTARTED, 9_500, 5, seconds=20)
     for number, bucket in enumerate((SECOND_APP, NOBODY, UNNAMED, CROWD)):
         yield Use(START + 60 * MINUTE + number * MINUTE, "weir-2", bucket, 1_000_003 + number, 1)
 
@@ -408,6 +414,7 @@ def events() -> Sequence[Event]:
             requests=use.requests,
             latency_ms=use.latency_ms,
             active_seconds=use.seconds,
+            partial=use.partial,
         )
         for use in uses()
     ]

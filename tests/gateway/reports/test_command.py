@@ -226,6 +226,18 @@ def test_start_of_spark_says_nothing_about_logging(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_unreadable_file_shows_no_stack_trace(tmp_path: Path) -> None:
+    command = report_of_one_line(tmp_path)
+    (file,) = (tmp_path / "ledger").glob("*/*/*.gz")
+    whole = gzip.compress(os.urandom(10_000))
+    file.write_bytes(whole[: len(whole) // 2])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 1, done.stderr
+    assert f"{file} can't be read. Move it away" in done.stderr.splitlines()[-1]
+    assert [line for line in done.stderr.splitlines() if "ERROR" in line or line.startswith("\tat ")] == []
+
+
+@pytest.mark.process
 def test_end_of_java_ends_the_wait_at_once() -> None:
     with subprocess.Popen(["sleep", "600"]) as java:
         process = JavaProcess(java)

@@ -184,6 +184,34 @@ def test_rows_lead_to_findings(name: str, rows: list[dict[str, Any]], sentences:
     assert all(finding.advice.endswith(".") for finding in findings)
 
 
+def test_each_change_of_a_quota_has_a_bar_of_its_own() -> None:
+    from gateway.reports import all_reports
+
+    throttled = CHANGE | {"changes": None}
+    rows = [throttled | {"kind": kind} for kind in ("produce", "fetch", "fetch")]
+    (plot,) = all_reports()["config_changes"].plots(rows)
+    names = plot["data"][0]["y"]
+    assert [name.rstrip("\u200b") for name in names] == [
+        "11-20 23:10 produce: user=etl",
+        "11-20 23:10 fetch: user=etl",
+        "11-20 23:10 fetch: user=etl",
+    ]
+    assert len(set(names)) == 3
+
+
+def test_unenforced_percentiles_are_lines_of_their_own() -> None:
+    from gateway.reports import all_reports
+
+    rows = [HOUR | {"p50_ms": 10}, HOUR | {"enforced": False, "p50_ms": 3, "p99_ms": 7}]
+    (plot,) = all_reports()["throttle_percentiles"].plots(rows)
+    assert {line["name"]: line["y"] for line in plot["data"]} == {
+        "produce p50": [10],
+        "produce p99": [1000],
+        "produce p50, not enforced": [3],
+        "produce p99, not enforced": [7],
+    }
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.0, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (356_400, "4 d 3 h")],

@@ -1,5 +1,6 @@
 """Small files of the driver: on this machine, and on any Hadoop file system."""
 
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.gateway.reports.conftest import SPARK
+from gateway.reports.job.period import Period
+from gateway.reports.job.state import LAYOUT
+from tests.gateway.reports.conftest import SPARK, forbid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,23 +58,55 @@ def test_local_file_is_not_added_twice(tmp_path: Path) -> None:
     assert (tmp_path / "mark").read_text() == "one"
 
 
+def hours_of(ledger: Path) -> dict[str, Path]:
+    hours = {hour: ledger / f"date=2026-11-20/hour={hour}" for hour in ("01", "02")}
+    for hour in hours.values():
+        hour.mkdir(parents=True)
+        (hour / "a.jsonl.gz").write_text("12")
+    return hours
+
+
 def test_folder_deleted_during_a_listing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Python 3.13, `Path.glob` raises an error then."""
     from gateway.reports.job.folders import LocalFolder
 
-    for hour in ("hour=01", "hour=02"):
-        (tmp_path / hour).mkdir()
-        (tmp_path / hour / "a.gz").write_text("12")
-    glob = Path.glob
+    hours = hours_of(tmp_path)
+    scandir = os.scandir
 
-    def deleted_meanwhile(path: Path, pattern: str) -> list[Path]:
-        if (tmp_path / "hour=01").exists():
-            shutil.rmtree(tmp_path / "hour=01")
-            raise FileNotFoundError(tmp_path / "hour=01")
-        return list(glob(path, pattern))
+    def deleted_meanwhile(path: Path) -> object:
+        if path == hours["01"] and path.exists():
+            shutil.rmtree(path)
+        return scandir(path)
 
-    monkeypatch.setattr(Path, "glob", deleted_meanwhile)
-    assert LocalFolder(str(tmp_path)).lengths("hour=*/*.gz") == {f"{tmp_path}/hour=02/a.gz": 2}
+    monkeypatch.setattr(os, "scandir", deleted_meanwhile)
+    assert LocalFolder(str(tmp_path)).lengths("date=*/hour=*/*.gz") == {f"{hours['02']}/a.jsonl.gz": 2}
+
+
+def test_file_beside_the_folders_is_left_out(tmp_path: Path) -> None:
+    from gateway.reports.job.folders import LocalFolder
+
+    hours = hours_of(tmp_path)
+    (tmp_path / "date=notes").touch()
+    assert len(LocalFolder(str(tmp_path)).lengths("date=*/hour=*/*.gz")) == len(hours)
+
+
+def test_forbidden_folder_is_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gateway.reports.job.folders import LocalFolder, UnreadableFolderError
+    from gateway.reports.job.session import ledger_bytes
+
+    ledger, out = tmp_path / "ledger", tmp_path / "out"
+    hour, marks = hours_of(ledger)["02"], out / "_state" / LAYOUT / "done"
+    marks.mkdir(parents=True)
+    forbid(monkeypatch, hour)
+    with pytest.raises(UnreadableFolderError, match=r"Permission denied.*hour=02"):
+        LocalFolder(str(ledger)).lengths("date=*/hour=*/*.gz")
+    with pytest.raises(UnreadableFolderError, match=r"Permission denied.*hour=02"):
+        LocalFolder(str(hour)).names()
+    with pytest.raises(UnreadableFolderError, match=r"Permission denied.*hour=02"):
+        ledger_bytes(str(ledger), str(out), Period())
+    monkeypatch.undo()
+    forbid(monkeypatch, marks)
+    with pytest.raises(UnreadableFolderError, match=r"Permission denied.*done"):
+        ledger_bytes(str(ledger), str(out), Period())
 
 
 def test_function_of_java_is_looked_up_once() -> None:

@@ -297,6 +297,27 @@ def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path:
     assert "--skip-unreadable" in said
 
 
+@pytest.mark.parametrize("others", [["weir-1"], []])
+def test_file_that_can_not_be_opened_is_skipped(spark: "SparkSession", tmp_path: Path, others: list[str]) -> None:
+    """The error is made up, because root may open every file. Spark raises it again if it ignores faults of the content."""
+    from gateway.reports.job.ledger import LedgerFolder
+    from gateway.reports.job.period import Period
+
+    for gateway in ("weir-0", *others):
+        write_events(tmp_path, [UsageSample(time_ms=START, gateway=gateway, kind="produce", amount=1.0)])
+    folder = LedgerFolder(spark, str(tmp_path))
+    ((hour, files),) = folder.files(Period()).items()
+    (closed,) = (file.name for file in files if "weir-0" in file.name)
+    error = ValueError(
+        f"[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file://{tmp_path}/"
+        f"{partition(START)}/{closed}. File does not exist."
+    )
+    assert [folder.skip(error) for _ in range(3)] == [closed, closed, None]
+    assert folder.unreadable[hour] == {closed}
+    assert [row.gateway for row in folder.lines([hour]).collect()] == others
+    assert folder.bad_lines([hour]).collect() == []
+
+
 def test_readable_part_of_a_cut_file_counts_if_skipped(spark: "SparkSession", tmp_path: Path) -> None:
     from gateway.reports.job.ledger import LedgerFolder
     from gateway.reports.job.period import Period

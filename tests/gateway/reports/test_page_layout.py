@@ -69,7 +69,7 @@ def text() -> str:
     ]
     hours = [(dt.date(2026, 11, 20), 22), (dt.date(2026, 11, 21), 0)]
     done = {hours[0]: DoneHour("batch-1", frozenset(), 1, 0, frozenset({"weir-cut.jsonl.gz"}))}
-    found = Refreshed(None, done, hours, 1_000_000, 0, 2, 1_000_000)  # type: ignore[arg-type]
+    found = Refreshed(None, done, hours, 1_000_000, 0, 2, 1_000_000, {hours[1]: ["a.gz", "b.gz"]})  # type: ignore[arg-type]
     return page(found, Overview([("entities throttled", "5,000")], plots), made, dt.datetime(2026, 11, 21, 3, tzinfo=dt.UTC))
 
 
@@ -80,6 +80,10 @@ def html(text: str) -> Html:
 
 def test_page_names_unreadable_files(text: str) -> None:
     assert "1 file of the ledger can&#39;t be read to the end: weir-cut.jsonl.gz of 2026-11-20 22:00." in text
+
+
+def test_page_names_missing_files(text: str) -> None:
+    assert "new files of 1 hour, because earlier files are gone: 2026-11-21 00:00 lacks a.gz, b.gz." in text
 
 
 def test_page_stays_below_six_megabytes(text: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.reports.job.ledger import LedgerFile, hour_of
 from gateway.reports.job.period import Hour, Period, parsed, shown
-from gateway.reports.job.state import DoneHour, batches, pending
+from gateway.reports.job.state import DoneHour, batches, missing, pending
 
 DAY = dt.date(2026, 11, 21)
 
@@ -58,6 +58,15 @@ def test_new_and_changed_hours_are_pending() -> None:
     assert pending(files, done) == [late, new]
     assert pending({old: frozenset({LedgerFile("one", 2)})}, done) == [old], "a file with another length counts as another file"
     assert pending({late: frozenset()}, done) == [], "the ledger deletes old files, and their finished hours stay"
+
+
+def test_files_that_are_gone_beside_new_ones_are_missing() -> None:
+    whole, late, cut, grown = ((DAY, hour) for hour in range(4))
+    one, two, new = (LedgerFile(name, 1) for name in ("one", "two", "new"))
+    done = {hour: DoneHour("run", frozenset({one, two}), 1, 0) for hour in (whole, late, grown)}
+    done[cut] = DoneHour("run", frozenset({one, two}), 1, 0, frozenset({"two"}))
+    files = {whole: {one}, late: {one, new}, cut: {one, new}, grown: {one, LedgerFile("two", 2)}}
+    assert missing({hour: frozenset(of_hour) for hour, of_hour in files.items()}, done) == {late: ["two"]}
 
 
 def test_hours_are_split_into_batches() -> None:

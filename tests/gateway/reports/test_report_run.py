@@ -1,6 +1,8 @@
 """`weir report --every`: runs that follow each other in one process."""
 
+import errno
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ from gateway.reports import all_reports
 from gateway.reports.job.messages import Messages
 from gateway.reports.job.period import Period
 from loadtest.scenarios.ledger.files import write_events
-from tests.gateway.reports.conftest import SPARK
+from tests.gateway.reports.conftest import SPARK, forbid
 from tests.gateway.reports.scenario import HOUR, START
 
 if TYPE_CHECKING:
@@ -112,6 +114,62 @@ def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Pa
     assert "weir-cut-0.jsonl.gz can't be read" in shown.err
     assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
     assert used(tmp_path) == 7
+
+
+def test_forbidden_folder_is_named_and_tried_again(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(tmp_path / "ledger", 0, 100.0)
+    hour = tmp_path / "ledger" / partition(START)
+    with pytest.MonkeyPatch.context() as refusing:
+        forbid(refusing, hour)
+        repeat(spark, tmp_path, refusing.undo)
+    assert f"weir report: {hour}: can't be read (Permission denied); give this user" in capsys.readouterr().err
+    assert used(tmp_path) == 100
+
+
+def test_full_disk_is_named_and_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The disk has no room for the page, which is the largest file."""
+    use(tmp_path / "ledger", 0, 100.0)
+    page, write = tmp_path / "out/report.html", Path.write_bytes
+
+    def full(path: Path, text: bytes) -> int:
+        if "report.html" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text)
+
+    with pytest.MonkeyPatch.context() as filling:
+        filling.setattr(Path, "write_bytes", full)
+        repeat(spark, tmp_path, filling.undo)
+    assert page.exists()
+    said = capsys.readouterr().err
+    assert f"weir report: {page}: can't be written (No space left on device); free space for {page}\n" in said
+
+
+def test_late_file_keeps_the_figures_of_files_that_are_gone(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, found = tmp_path / "ledger", list[int]()
+    use(ledger, 0, 100.0)
+    ((hour, early),) = ((file.parent, file) for file in ledger.glob("*/*/*"))
+
+    def late() -> None:
+        found.append(used(tmp_path))
+        early.rename(tmp_path / early.name)
+        write_events(ledger, [UsageSample(time_ms=START, gateway="late", kind="produce", client_id="c", amount=7.0)])
+        use(ledger, 1, 20.0)
+
+    def put_back() -> None:
+        found.append(used(tmp_path))
+        (tmp_path / early.name).rename(hour / early.name)
+
+    repeat(spark, tmp_path, late, put_back)
+    assert (*found, used(tmp_path)) == (100, 120, 127)
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "are gone" in line]
+    assert said.startswith("weir report: the reports lack new files of 1 hour, because earlier files are gone: ")
+    assert said.endswith(
+        f": 2026-11-20 22:00 lacks {early.name}. Put the earlier files back, and the next run reads these hours again"
+    )
 
 
 def test_hours_of_a_failed_run_come_into_the_next_reports(spark: "SparkSession", tmp_path: Path) -> None:

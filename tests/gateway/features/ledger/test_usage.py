@@ -83,6 +83,39 @@ def test_running_minute_is_sampled_at_exit():
     assert (sample.time_ms, sample.amount) == (1_767_225_600_000, 500.0)
 
 
+@pytest.mark.parametrize(
+    ("looks", "partial"),
+    [
+        ([60.5, 120.0, 180.0], [True, None, None]),
+        ([60.5, 59.0, 60.0, 120.0], [True, True, True, None]),
+        ([60.0, 3_600.0, 3_660.0], [True, True, True]),
+    ],
+)
+def test_minute_of_a_start_or_a_set_clock_is_partial(looks, partial):
+    """The clock is right in the first case, set back in the second, and set forward in the last."""
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE + 5.0)
+    bucket = engine.acquire("produce", "alice", "etl", NOW)
+    found = []
+    for seconds in looks:
+        bucket.charge(500, NOW)
+        found += at_once(sampler.take("weir-1", engine.buckets(), MINUTE + seconds))
+    assert [sample.partial for sample in found] == partial
+
+
+def test_only_a_last_minute_that_is_over_is_whole():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    partial = []
+    for end in (119.0, 120.0):
+        sampler = UsageSampler(MINUTE)
+        bucket = engine.acquire("produce", "alice", "etl", NOW)
+        for seconds in (60.0, end):
+            bucket.charge(500, NOW)
+            samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + seconds, last=seconds == end))
+        partial += [sample.partial for sample in samples]
+    assert partial == [True, None]
+
+
 def test_bucket_dropped_within_its_minute_is_sampled():
     sampler = UsageSampler(MINUTE)
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1, on_forgotten=sampler.forgotten)
