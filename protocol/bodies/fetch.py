@@ -137,7 +137,7 @@ def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead
     return FetchHead(at, at + 4, max_bytes_offset, max_wait, min_bytes, max_bytes, 0, -1, has_topics=has_topics)
 
 
-def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:
+def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int, error_code: int = 0) -> bytes:
     """A response frame without partitions, as a broker sends it to a client over its quota (KIP-219)."""
     body = bytearray(INT32.pack(correlation_id))
     if version >= FLEXIBLE_SINCE:
@@ -145,7 +145,7 @@ def empty_response(version: int, correlation_id: int, session_id: int, throttle_
     if version >= 1:
         body += INT32.pack(throttle_ms)
     if version >= SESSION_SINCE:
-        body += INT16.pack(0) + INT32.pack(session_id)
+        body += INT16.pack(error_code) + INT32.pack(session_id)
     body += b"\x01\x00" if version >= FLEXIBLE_SINCE else INT32.pack(0)
     return INT32.pack(len(body)) + bytes(body)
 

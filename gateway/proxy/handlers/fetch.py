@@ -25,6 +25,9 @@ THROTTLE_TO_SESSION_END: Final = 10
 LEAST_THROTTLE_MS: Final = 1
 """Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
 
+_INVALID_FETCH_SESSION_EPOCH: Final = 71
+"""Clients then close their session, and begin a new one with a full Fetch (KIP-227)."""
+
 _UNKNOWN_BATCH_BYTES: Final = 1 << 20
 """Brokers take batches of this size, unless they are configured otherwise."""
 
@@ -69,8 +72,16 @@ class FetchHandler:
                 return DEFER
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
-            request.entry.special = ChargedFetch(muted=True, in_session=True)
+            if not _may_drop(buckets, now):
+                # A full Fetch costs the broker nothing while its client is in debt.
+                answer = fetch.empty_response(
+                    version, header.correlation_id, 0, LEAST_THROTTLE_MS, _INVALID_FETCH_SESSION_EPOCH
+                )
+                return Answer(answer)
+            request.entry.special = muted = ChargedFetch(muted=True, in_session=True)
             request.entry.buckets = buckets
+            muted.requested = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
+            _drop(buckets, muted.requested, now)
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
@@ -94,7 +105,7 @@ class FetchHandler:
             _require_head(chunk, pos, len(chunk), entry)
         api_key, version = entry.api_key, entry.version
         if special.muted and api_key == _FETCH:
-            return self._charge_throttled(chunk, pos, after, entry, now)
+            return self._charge_throttled(special, chunk, pos, after, entry, now)
         if api_key != _FETCH:
             self._keep_locks(fetch.acquisition_lock_ms(chunk, pos, min(after, len(chunk)), version), special, now)
         special.size = size = _size(pos, after, entry)
@@ -166,9 +177,13 @@ class FetchHandler:
         if lock_ms > 0:
             self._throttle.keep_locks(lock_ms / 1000.0, now, acquired=not special.muted)
 
-    def _charge_throttled(self, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bytes | None:
+    def _charge_throttled(
+        self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float
+    ) -> bytes | None:
         _require_session_id(chunk, pos, min(after, len(chunk)), entry)
-        if _may_have_records(chunk, pos, after, entry.version):
+        drops = _may_have_records(chunk, pos, after, entry.version)
+        _drop(entry.buckets, (_size(pos, after, entry) if drops else 0) - special.requested, now)
+        if drops:
             return self._without_records(chunk, pos, after, entry, now, in_session=True)
         for bucket in entry.buckets:
             bucket.record(_size(pos, after, entry), now)
@@ -264,6 +279,21 @@ def _require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
 def _require_session_id(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
     if throttle_offset(entry.api_key, entry.version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
         raise Incomplete
+
+
+def _drop(buckets: tuple[Bucket, ...], amount: int, now: float) -> None:
+    """Note bytes that the broker sends for a client in debt, see `Line.drop`."""
+    for bucket in buckets:
+        if bucket.meter is not None and bucket.policy.enforce:
+            bucket.line.drop(amount, bucket.meter, now)
+
+
+def _may_drop(buckets: tuple[Bucket, ...], now: float) -> bool:
+    """True if each bucket's second budget allows the broker to send a batch that is dropped, see `Line.may_drop`."""
+    for bucket in buckets:
+        if bucket.meter is not None and bucket.policy.enforce and not bucket.line.may_drop(bucket.meter, now):
+            return False
+    return True
 
 
 def _may_have_records(chunk: bytes, pos: int, after: int, version: int) -> bool:

@@ -97,6 +97,13 @@ def test_empty_response_matches_an_independent_encoder(version):
     assert empty_response(version, 5, 99, 1234) == expected
 
 
+@pytest.mark.parametrize("version", [7, 11, 12, 16, 18])
+def test_empty_response_has_error_code(version):
+    values = {"throttle_time_ms": 1234, "error_code": 71}
+    expected = codec.encode_response(ApiKey.FETCH, version, values, correlation_id=5)
+    assert empty_response(version, 5, 0, 1234, 71) == expected
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_top_level_error_is_read(version):
     frame = response_frame(ApiKey.FETCH, version, random.Random(3), **({"error_code": 71} if version >= 7 else {}))

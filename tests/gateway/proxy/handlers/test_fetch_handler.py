@@ -484,6 +484,62 @@ def test_fetch_in_session_asks_one_byte_and_is_emptied(version, by):
     assert t.row("fetch").amount_total == BURST + 500
 
 
+def in_debt(t):
+    """Give the client's bucket a debt of half a second, as by another connection."""
+    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
+    bucket.charge(round(bucket.meter.tokens(t.now)) + 500, t.now)
+    t.broker_inbox.clear()
+    t.client_inbox.clear()
+
+
+def session_ended(correlation_id, version, throttle_ms):
+    values = {"throttle_time_ms": throttle_ms, "error_code": 71}
+    return codec.encode_response(ApiKey.FETCH, version, values, correlation_id)
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("by", [None, 1, 30])
+def test_drops_over_budget_end_the_session(version, by):
+    """By KIP-74 a broker sends a whole batch for one byte. A second budget at the quota's rate pays for such batches."""
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=(77, 3)))
+    t.broker_answers(m.fetched(2, version=version, session_id=77, size=BURST + 5_000), by=by)
+    t.passes(0.5)
+    in_debt(t)
+    t.client_sends(m.fetch(3, version=version, session=(77, 4)), by=by)
+    t.client_got(session_ended(3, version, 500))
+    t.broker_got()
+    assert t.paused
+    t.passes(0.5)
+    in_debt(t)
+    t.client_sends(m.fetch(4, version=version, session=(77, 0)), by=by)
+    t.client_got(m.fetched_nothing(4, version=version, throttle_time_ms=500))
+    t.broker_got()
+    t.passes(5.0)
+    in_debt(t)
+    t.client_sends(m.fetch(5, version=version, session=(78, 1)), by=by)
+    t.broker_got(m.fetch(5, version=version, session=(78, 1), max_bytes=1, min_bytes=0, max_wait_ms=0))
+
+
+def test_unanswered_throttled_fetches_count_as_dropped():
+    """Many connections may send Fetches in debt before the first answer arrives."""
+    first = Transcript(limits(fetch=1_000))
+    second = Transcript(engine=first.engine)
+    for t in (first, second):
+        t.client_sends(m.fetch(1))
+        t.broker_answers(m.fetched_nothing(1))
+    for t in (first, second):
+        in_debt(t)
+        t.client_sends(m.fetch(2, session=(77, 3)))
+    first.broker_got(m.fetch(2, session=(77, 3), max_bytes=1, min_bytes=0, max_wait_ms=0))
+    second.broker_got()
+    first.broker_answers(m.fetched_nothing(2, session_id=77))
+    second.passes(16.0)
+    in_debt(second)
+    second.client_sends(m.fetch(3, session=(77, 4)))
+    second.broker_got(m.fetch(3, session=(77, 4), max_bytes=1, min_bytes=0, max_wait_ms=0))
+
+
 @pytest.mark.parametrize("version", WITH_SESSIONS)
 def test_throttled_answer_without_records_keeps_its_partitions(version):
     t = over_quota(version=version)
