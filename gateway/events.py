@@ -43,7 +43,7 @@ class ThrottleEvent:
     `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle. `rate` is the use through
     all gateways that share the quota.
     `enforced` is False if the throttle was only noted (`quotas.enforce: false`).
-    `early_count` counts requests before the end of their throttle time; `early_ms` sums up how early they were.
+    `early_count` counts requests before the end of their throttle time; `early_ms` sums up the time that was left.
     """
 
     TYPE: ClassVar[str] = "throttle"
@@ -62,7 +62,7 @@ class ThrottleEvent:
     quota: str | None = None
     address: str | None = None
     broker: int | None = None
-    """The broker's node id; None if it isn't known yet (bootstrap)."""
+    """The broker's node id; None before the first Metadata response (bootstrap)."""
     api: str | None = None
     """Kafka's name: `Produce`, `Fetch`, `CreateTopics`."""
     count: int = 1
@@ -103,7 +103,7 @@ class UsageSample:
     """The units used in this minute."""
     requests: int = 0
     latency_ms: float | None = None
-    """How long the brokers took to answer, summed up over `requests` (the client's throttle time is not in it)."""
+    """The brokers' response times, summed over `requests`, without the client's throttle time."""
     active_seconds: int | None = None
     """Seconds of the minute with use or throttled clients, from 1 to 60; None in lines of older gateways: the whole minute."""
 
@@ -259,7 +259,7 @@ class ConnectionRejected:
     last_ms: int
     gateway: str
     reason: str
-    """The label of `weir_connections_rejected_total`: `max_per_ip`, `idle`, `authentication`, ..."""
+    """The label of `weir_connections_rejected_total`: `max_per_ip`, `idle`, `authentication_timeout`, ..."""
     address: str | None = None
     listener: str | None = None
     user: str | None = None
@@ -316,7 +316,7 @@ EVENTS: Final[Mapping[str, type[Event]]] = {event.TYPE: event for event in get_a
 
 @dataclass(frozen=True, slots=True)
 class EventField:
-    """A field of an event: what it holds (`int`, `float`, `str`, `bool`, `dict`: slots to counts, `tuple`: strings)."""
+    """A field of an event. `holds` is its type: `int`, `float`, `str`, `bool`, `dict` (slots to counts), `tuple` (strings)."""
 
     name: str
     holds: type

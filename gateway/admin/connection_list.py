@@ -151,7 +151,9 @@ class ConnectionList:
         now = self._monotonic()
         found: list[ConnectionFacts] = []
         for session in self._sessions():
-            found.append(session.facts(now))
+            facts = session.facts(now)
+            if facts is not None:
+                found.append(facts)
             yield
         self._before = {(each.address, each.begun): (each.received_bytes, each.sent_bytes) for each in found}
         self._read_at = now

@@ -64,7 +64,7 @@ class LiveFeed:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="draw the live page")
 
     async def stop(self) -> None:
-        """Send everybody away."""
+        """End the streams of all viewers."""
         if self._task is not None:
             self._task.cancel()
         for viewer in self._viewers:

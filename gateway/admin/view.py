@@ -20,7 +20,7 @@ class EngineView(Protocol):
 
     @property
     def overflowed(self) -> int:
-        """How often a client had to share a bucket, because of `quotas.max_entities`."""
+        """The number of times that a client had to share a bucket, because of `quotas.max_entities`."""
 
     def small_quotas(self) -> dict[str, int]:
         """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
@@ -38,7 +38,9 @@ class EngineView(Protocol):
 class ListedSession(Protocol):
     """The part of a session that the list of connections shows."""
 
-    def facts(self, now: float) -> ConnectionFacts: ...
+    def facts(self, now: float) -> ConnectionFacts | None:
+        """None: it has ended."""
+        ...
 
 
 class FeatureView(Protocol):

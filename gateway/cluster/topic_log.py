@@ -5,23 +5,21 @@ Weir creates a missing topic, and reads a topic from its beginning. `on_record` 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 from aiokafka.partitioner import murmur2
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
 from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorizedError, answer_of, check_error
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
-from gateway.cluster.record_batches import NO_TIMESTAMP, Record, batches_of
+from gateway.cluster.record_batches import NO_TIMESTAMP, BatchReader, Record, batches_of, whole_batches
 
 LEADER_SECONDS = 5.0
 """The maximum time to wait for a leader of each partition."""
@@ -33,6 +31,9 @@ RETRY_SECONDS = 1.0
 POLICY_RETRY_SECONDS = 60.0
 MAX_REPLICAS = 3
 
+TURN_SECONDS = 0.002
+"""After this time with records, the reader lets the event loop serve clients."""
+
 _FETCH_WAIT_MS = 500
 _FETCH_BYTES = 8 * 1024 * 1024
 _PRODUCE_TIMEOUT_MS = 5_000
@@ -43,9 +44,6 @@ _TOPIC_EXISTS = 36
 _TOPIC_RESOURCE = 2
 _POLICY, _COMPACT = "cleanup.policy", "compact"
 _ALL_REPLICAS = -1
-
-Batch = Any
-"""aiokafka's batch of records, which has no types."""
 
 _log = logging.getLogger("weir.cluster")
 
@@ -223,7 +221,7 @@ class TopicLog:
                         self._positions[partition] = await self._offset(self._reading, leader, partition, _EARLIEST)
                         continue
                     check_error(code, f"{self.spec.name}-{partition}")
-                    self._read(partition, records)
+                    await self._read(partition, records)
                     self._ends.setdefault(partition, high_watermark)
                     self._behind[partition] = max(0, high_watermark - self._positions[partition])
         self.status.behind = sum(self._behind.values())
@@ -235,26 +233,29 @@ class TopicLog:
             check_error(code, f"{self.spec.name}-{partition}")
             return int(offset)
 
-    def _read(self, partition: int, data: bytes | None) -> None:
+    async def _read(self, partition: int, data: bytes | None) -> None:
         """Pass records to `on_record`. Raises ClusterError if the start of the next batch can't be found."""
         if not data:
             return
         begin = self._positions[partition]
-        batches = None
+        batches = whole_batches(data)
+        turn_ends = clock.monotonic() + TURN_SECONDS
         while True:
             position = self._positions[partition]
             try:
-                batches = batches or MemoryRecords(data)
-                if not batches.has_next():
-                    break
-                batch = batches.next_batch()
-                following = batch.next_offset
+                batch = next(batches, None)
             except Exception as error:
                 raise self._unreadable(partition, position, error) from error
-            for key, value, *_ in self._records(partition, position, batch):
-                self.status.records_total += 1
-                self._take(key, value)
-            self._positions[partition] = max(position, following)
+            if batch is None:
+                break
+            for record in self._records(partition, position, batch):
+                if record is not None:
+                    self.status.records_total += 1
+                    self._take(*record)
+                if clock.monotonic() >= turn_ends:
+                    await asyncio.sleep(0)
+                    turn_ends = clock.monotonic() + TURN_SECONDS
+            self._positions[partition] = max(position, batch.next_offset)
         if self._positions[partition] == begin:
             raise self._unreadable(partition, begin, "no whole batch starts there")
 
@@ -267,21 +268,19 @@ class TopicLog:
                 extra={"reason": f"record of {self.spec.name}"},
             )  # fmt: skip
 
-    def _records(self, partition: int, position: int, batch: Batch) -> list[tuple[bytes | None, bytes | None]]:
-        """A batch's records from the position on. Logs and skips an unreadable batch, so that later batches are read."""
+    def _records(self, partition: int, position: int, batch: BatchReader) -> Iterator[tuple[bytes | None, bytes | None] | None]:
+        """A batch's records from the position on, and None at its end. Logs and skips the unreadable rest of a batch."""
         try:
-            if batch.is_control_batch:
-                return []
-            # Brokers send whole batches, even if one begins before the requested offset.
-            return [(record.key, record.value) for record in batch if record.offset >= position]
+            yield from batch.records(position)
         except Exception as error:  # aiokafka, the codec's library and Python raise different exceptions
             self.status.unreadable_batches_total += 1
             _log.warning(
-                "topic %s: the batch of records at offset %d of partition %d can't be read and is skipped: %s",
+                "topic %s: the batch of records at offset %d of partition %d can't be read: %s — "
+                "only Weir's user should write there: docs/reference/acls.md",
                 self.spec.name, position, partition, str(error) or type(error).__name__,
                 extra={"reason": f"unreadable batch of {self.spec.name}"},
             )  # fmt: skip
-            return []
+        yield None
 
     def _unreadable(self, partition: int, position: int, why: object) -> ClusterError:
         remedy = "if this persists, delete the topic: Weir creates it again"

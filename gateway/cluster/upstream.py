@@ -174,6 +174,8 @@ class Upstream:
         began = clock.monotonic()
         for number, address in enumerate(addresses, 1):
             left = CONNECT_SECONDS - (clock.monotonic() - began)
+            if left <= 0.0:
+                break  # the rest is untried: it must stay before those that failed
             self._note_try(address)
             try:
                 transport = await self._connect(
@@ -281,7 +283,7 @@ class Upstream:
     def tick(self, now: float) -> None:
         """End late attempts, forget old IP addresses and failures, and have the kernel probe the brokers of new connections.
 
-        Called once a second. The last one takes a twentieth of the CPU time of a new connection. Short ones have ended by then.
+        Called once a second. The last step costs a twentieth of a new connection's CPU time. Short ones have ended before.
         """
         self._resolved = {address: known for address, known in self._resolved.items() if known[1] > now}
         self._failed = {address: since for address, since in self._failed.items() if since + FAILED_SECONDS > now}

@@ -49,7 +49,7 @@ def extra_of(field: FieldInfo) -> Mapping[str, Any]:
 
 
 def changes_by(path: KeyPath) -> Changes:
-    """How a change of the key at `path` takes effect."""
+    """The way in which a change of the key at `path` takes effect."""
     found: Changes = "reload"
     model: type[BaseModel] | None = WeirConfig
     for part in path:

@@ -147,7 +147,7 @@ def _shadow(limits: Mapping[str, float]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _NewConfig:
-    """A config that may take effect: its changes to the one before, and what is odd in it. `same`: it is equal to that one."""
+    """A config that may take effect: its changes to the one before, and its `warnings`. `same`: it is equal to that one."""
 
     config: WeirConfig
     changes: tuple[str, ...]
@@ -201,7 +201,7 @@ class Reloader:
                 await self._follow()
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default would end what is about to end by itself
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default action would kill the process while it stops
 
     def _ask(self) -> None:
         self._asked = True
@@ -231,7 +231,7 @@ class Reloader:
             except (FileNotFoundError, PermissionError):
                 # The directory is gone, such as between an unmount and the next mount.
                 pass
-            except (OSError, RuntimeError) as error:  # the latter is what watchfiles makes of most of its troubles
+            except (OSError, RuntimeError) as error:  # watchfiles raises RuntimeError for most errors
                 if not failing:
                     logger.warning(
                         "%s can't be watched, it is looked at every %g s instead: %s — if it is about inotify, raise "

@@ -16,7 +16,7 @@ class Section(BaseModel):
 
 
 Changes = Literal["reload", "restart", "agent"]
-"""How a changed key takes effect: by a reload, by a restart (a reload refuses the file), or by a restart of the agent."""
+"""A changed key takes effect by a reload, by a restart (a reload refuses the file), or by a restart of the agent."""
 
 CHANGES, UNIT, ABSENT = "x-changes", "x-unit", "x-absent"
 """Further keywords in the JSON schema of a key: `Changes`, the unit, and the effect of a missing key."""

@@ -266,6 +266,7 @@ class ChannelThrottle:
     def _shorten(self, until: float) -> None:
         if until < self.until:
             self.until = until
+            self._firm_until = min(self._firm_until, until)
             self._wire.wake_at(until)
 
     def abandon(self) -> None:

@@ -194,8 +194,7 @@ class Session(BrokerSession):
             self._core.follow_up(now)
         except Exception as error:
             self._end_for(error, whose)
-        if self._draining is not None:
-            self._draining.go_on()
+        self._go_on_draining()
         self._close_idle_broker()
 
     def broker_lost(self, exc: Exception | None) -> None:
@@ -246,7 +245,7 @@ class Session(BrokerSession):
             self._loop.call_soon(self._guarded, self._core.ready)
 
     def make_room(self, error: Exception) -> None:
-        if self._client is not None:  # also if it is closing: a client that does not read holds its bytes until then
+        if self._client is not None:  # also a closing one: it keeps its bytes until its client reads them
             self._end_for(error, "client")
 
     def unread_client_bytes(self) -> int:
@@ -287,8 +286,8 @@ class Session(BrokerSession):
 
     # The `OpenSession` of `Sessions`, and the `DrainedSession` of `Draining`.
 
-    def close(self, why: str) -> None:
-        self._report(logging.INFO, why, "connection closed: %s", why)
+    def close(self, reason: str, text: str = "") -> None:
+        self._report(logging.INFO, reason, "connection closed: %s", text or reason)
         self._close_client()
 
     @property
@@ -337,9 +336,10 @@ class Session(BrokerSession):
     def find_room(self) -> None:
         self._core.find_room(monotonic())
 
-    def facts(self, now: float) -> ConnectionFacts:
+    def facts(self, now: float) -> ConnectionFacts | None:
         client = None if self._client is None else self._client.get_extra_info("socket")
-        return self._core.facts(self._begun, (0, 0) if client is None else transferred_bytes(client), now)
+        transferred = (0, 0) if client is None else transferred_bytes(client)
+        return None if self._slot is None else self._core.facts(self._begun, transferred, now)
 
     def late_to_authenticate(self, now: float) -> bool:
         gate = self._core.connection.gate
@@ -371,7 +371,7 @@ class Session(BrokerSession):
         if isinstance(error, ProtocolError):
             self._refuse(whose, error)
         elif isinstance(error, EndConnection):
-            self.close(str(error))
+            self.close(error.limit or str(error), str(error))
             if error.limit and self._client is not None:
                 self._host.context.outlet.connection_rejected(error.limit, self._core.throttle.origin.address)
                 self._client.abort()

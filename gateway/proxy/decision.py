@@ -7,7 +7,6 @@ from gateway.proxy.handler import (
     HANDLER_COST,
     WAIT,
     Connection,
-    EndConnection,
     Request,
     RequestHandler,
     Verdict,
@@ -41,7 +40,7 @@ class Decision:
                 return DEFER
             if gate.required is False:
                 if not connection.admit_user(request.header.api_key, now):
-                    raise EndConnection("refused_user")
+                    return DEFER
                 if self._throttle.active:
                     return DEFER
         handler, self._waiting = self._waiting, None

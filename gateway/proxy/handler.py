@@ -26,7 +26,9 @@ MAX_COLLECTED_REQUEST_BYTES: Final = 1 << 20
 """The longest request of an administrator, or of a login, that is collected."""
 
 MAX_UNTRUSTED_BYTES: Final = 32 * 1024
-"""The longest request that is collected for a client that may not change the thing that it asks to change."""
+"""The longest request that is collected for a client that may not change the thing that it asks to change.
+
+Also the longest OffsetCommit whose answer is collected."""
 
 MAX_TURN_COST: Final = 16 * 1024
 """The work for one connection before the event loop serves the others, in bytes that handlers parse."""
@@ -85,7 +87,7 @@ class Request:
 
     @property
     def arrived(self) -> int:
-        """How many of the `size` bytes have arrived."""
+        """The part of `size` that has arrived."""
         return self.end - self.pos - LENGTH_BYTES
 
     @property

@@ -48,7 +48,7 @@ class OpenSession(Protocol):
         """True if the client has to authenticate and has not done so in time."""
         ...
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """End it after the bytes that are already written have gone out."""
         ...
 
@@ -92,8 +92,8 @@ class OpenSession(Protocol):
         """Ask the handler that waits once more."""
         ...
 
-    def facts(self, now: float) -> ConnectionFacts:
-        """Its figures for operators."""
+    def facts(self, now: float) -> ConnectionFacts | None:
+        """Its figures for operators. None: it has ended."""
         ...
 
 

@@ -99,6 +99,7 @@ REQUEST_TRANSITIONS: dict[tuple[RequestState, RequestEvent], RequestState] = {
     (_S.HALF_CLOSED, _E.DEFER): _S.HALF_CLOSED,  # to the event loop's next turn
     (_S.HALF_CLOSED, _E.CLOSE): _S.CLOSED,
     # The gateway may end while a connection is about to be closed.
+    (_S.CLOSED, _E.DEFER): _S.CLOSED,
     (_S.CLOSED, _E.DRAIN): _S.CLOSED,
     (_S.CLOSED, _E.HALF_CLOSE): _S.CLOSED,
     (_S.CLOSED, _E.CLOSE): _S.CLOSED,

@@ -43,7 +43,7 @@ class ShadowTable(QuotaTable):
             super().__init__(rows, dynamic)
         else:
             super().__init__()  # nobody asks for real limits alone
-            self._rows = quotas
+        self._rows = quotas
         for key, limits in self._shadows.items():
             for entity in limits:
                 self._put(key, entity, None)

@@ -75,17 +75,33 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
     found = []
     for enforced, verb in ((True, "slowed or paused"), (False, "would have slowed or paused")):
         held = [row for row in rows if row["enforced"] is enforced and row["factor"] < 1]
-        if held:
-            longest = max(held, key=lambda row: row["seconds"])
-            gateways = counted(len({row["gateway"] for row in held}), "gateway", "gateways")
+        full = [row for row in held if row["reason"] != "unknown"]
+        if full:
+            longest = _longest(full)
             found.append(
                 Finding(
-                    f"A full disk {verb} producers {counted(len(held), 'time', 'times')} at {gateways}, up to"
-                    f" {duration(longest['seconds'])}: {longest['volume']} of broker {longest['broker']}.",
+                    f"A full disk {verb} producers {_extent(full)}: {longest['volume']} of broker {longest['broker']}.",
                     "Shorten the retention of large topics on this broker, or give it more disk.",
                 )
             )
+        unknown = [row for row in held if row["reason"] == "unknown"]
+        if unknown:
+            found.append(
+                Finding(
+                    f"Unknown disk usage {verb} producers {_extent(unknown)}.",
+                    "Find the missing or stale usage with the runbook WeirVolumeUsageUnknown.",
+                )
+            )
     return found
+
+
+def _longest(rows: Sequence[ReportRow]) -> ReportRow:
+    return max(rows, key=lambda row: row["seconds"])
+
+
+def _extent(rows: Sequence[ReportRow]) -> str:
+    gateways = counted(len({row["gateway"] for row in rows}), "gateway", "gateways")
+    return f"{counted(len(rows), 'time', 'times')} at {gateways}, up to {duration(_longest(rows)['seconds'])}"
 
 
 REPORT = Report(

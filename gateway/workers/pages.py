@@ -272,7 +272,7 @@ class WorkersServer(PageServer):
         for process, page in pages.items():
             self._totals.seen(process, page)
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
-        ready = GaugeMetricFamily(_READY, "1 while /readyz says yes.", float(self._not_ready() is None))
+        ready = GaugeMetricFamily(_READY, "1 if /readyz answers 200.", float(self._not_ready() is None))
         version = [family for family in config if family.name == CONFIG_VERSION]
         workers = [row.family(self._places, pages) for row in WORKER_METRICS]
         return encode(

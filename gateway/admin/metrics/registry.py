@@ -31,7 +31,7 @@ _PROCESS: tuple[Row, ...] = (
           one(lambda scrape: scrape.effective.last_success_at), merge="min"),
     Value("gauge", "weir_config_version", "Version of the config in effect, from 1.", (),
           one(lambda scrape: scrape.effective.version), merge="max"),
-    Value("gauge", "weir_ready", "1 while /readyz says yes.", (),
+    Value("gauge", "weir_ready", "1 if /readyz answers 200.", (),
           one(lambda scrape: scrape.ready), merge="max"),
     Value("gauge", "weir_build_info", "1, labelled with the version.", ("version",),
           lambda _: [((weir_version(),), 1)], merge="max"),

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from gateway.whole_number import whole_number
 from protocol.api_keys import ApiKey
 from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
 from protocol.bodies.topic_metadata import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, TopicMetadata
@@ -81,8 +82,9 @@ class KnownTopics:
 
     def learn_defaults(self, configs: Mapping[str, str]) -> None:
         """Take a broker's configs."""
-        if configs.get(_PARTITIONS, "").isdigit():
-            self.default_partitions = int(configs[_PARTITIONS])
+        partitions = whole_number(configs.get(_PARTITIONS, ""))
+        if partitions is not None:
+            self.default_partitions = partitions
         self.created_by_brokers = configs.get(_CREATION) == "true"
 
     def offers(self, api_key: int, version: int) -> bool:

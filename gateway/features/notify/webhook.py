@@ -54,6 +54,7 @@ class Webhook:
         self._first_pause = first_pause_seconds
         self._max_waiting = max_waiting
         self._waiting: deque[Mapping[str, Any]] = deque()
+        self._delivering = False
         self._offered = asyncio.Event()
         self._finishing = asyncio.Event()
 
@@ -62,7 +63,7 @@ class Webhook:
 
     def offer(self, body: Mapping[str, Any]) -> None:
         if len(self._waiting) >= self._max_waiting:
-            self._waiting.popleft()
+            del self._waiting[1 if self._delivering else 0]
             self.results["dropped"] += 1
         self._waiting.append(body)
         self._offered.set()
@@ -81,9 +82,12 @@ class Webhook:
                 while self._waiting:
                     # It stays in the queue meanwhile, so that a restart of this task sends it again.
                     body = self._waiting[0]
-                    await self._deliver(session, body)
-                    if self._waiting and self._waiting[0] is body:
-                        self._waiting.popleft()
+                    self._delivering = True
+                    try:
+                        await self._deliver(session, body)
+                    finally:
+                        self._delivering = False
+                    self._waiting.popleft()
                 self._offered.clear()
                 if self._finishing.is_set():
                     return

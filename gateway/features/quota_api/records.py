@@ -29,6 +29,12 @@ VERSION: Final = 1
 CLAIM_SECONDS: Final = 10.0
 """A claim expires after this time."""
 
+MAX_ALL_NAMES_BYTES: Final = 64 * 1024 * 1024
+"""The maximum size of the names of all entities with quotas and of their quotas' keys; of removed entities the same."""
+
+MAX_VALUE_BYTES: Final = 16 * 1024
+"""The maximum size of one entity's quotas. Weir writes some hundred bytes."""
+
 SKIPPED: Final = ("damaged", "version", "too_many_entities")
 """Reasons for skipping a record."""
 
@@ -96,6 +102,8 @@ class QuotaRecords:
         self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
         self._claim: tuple[str, float] | None = None
+        self._bytes = 0  # of the names in `quotas`
+        self._removed_bytes = 0
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> str | None:
         """Apply the next record. For an unusable record, count and return the reason."""
@@ -131,18 +139,28 @@ class QuotaRecords:
         try:
             entity = checked_entity(_PARTS.validate_json(key or b"", strict=True))
             if value is None:
-                self.quotas.pop(entity, None)
+                self._drop(entity)
                 self.restored.pop(entity, None)
-                if len(self.removed) < MAX_ENTITIES:
+                size = _size(entity)
+                if (
+                    entity not in self.removed
+                    and len(self.removed) < MAX_ENTITIES
+                    and self._removed_bytes + size <= MAX_ALL_NAMES_BYTES
+                ):
                     self.removed[entity] = None
+                    self._removed_bytes += size
                 self._settle_unless_claimed()
                 return None
+            if len(value) > MAX_VALUE_BYTES:
+                return "damaged"
             if _Version.model_validate_json(value).version != VERSION:
                 return "version"
             record = _Quotas.model_validate_json(value)
         except (ValidationError, QuotaApiError):
             return "damaged"
-        if entity not in self.quotas and len(self.quotas) >= MAX_ENTITIES:
+        old = self.quotas.get(entity)
+        size = self._bytes + _size(entity, record.quotas) - (0 if old is None else _size(entity, old))
+        if (old is None and len(self.quotas) >= MAX_ENTITIES) or size > MAX_ALL_NAMES_BYTES:
             return "too_many_entities"
         self._settle_unless_claimed()
         if record.restored is None:
@@ -152,8 +170,16 @@ class QuotaRecords:
         else:
             self.restored[entity] = record.restored
         self.quotas[entity] = record.quotas
-        self.removed.pop(entity, None)
+        self._bytes = size
+        if entity in self.removed:
+            del self.removed[entity]
+            self._removed_bytes -= _size(entity)
         return None
+
+    def _drop(self, entity: ClientQuotaEntity) -> None:
+        limits = self.quotas.pop(entity, None)
+        if limits is not None:
+            self._bytes -= _size(entity, limits)
 
     def _overrides(self, entity: ClientQuotaEntity, position: int) -> bool:
         """True if the topic has a later state of the entity than a gateway that was at `position`."""
@@ -165,7 +191,8 @@ class QuotaRecords:
         """Drop restored quotas that a gateway with a higher position did not know: they had been removed."""
         self.origin = max(position, self.origin)
         for entity in [entity for entity, restored in self.restored.items() if restored < self.origin]:
-            del self.quotas[entity], self.restored[entity]
+            self._drop(entity)
+            del self.restored[entity]
 
     def _settle_unless_claimed(self) -> None:
         """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""
@@ -198,6 +225,10 @@ class QuotaRecords:
         if self.history is not None and (self.history, self.origin) != (history, position):
             records.append(settled(self.history, self.origin))
         return records
+
+
+def _size(entity: ClientQuotaEntity, limits: Iterable[str] = ()) -> int:
+    return sum(len(name.encode()) for name in (*filter(None, entity.kafka_names().values()), *limits))
 
 
 def changes(before: DynamicQuotas, after: DynamicQuotas, *, restored: int | None = None) -> list[Record]:

@@ -26,6 +26,7 @@ from protocol.bodies.client_quotas import (
     DescribedEntity,
     EntityPart,
 )
+from protocol.cursor import MAX_STRING_BYTES
 
 UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code."""
@@ -211,6 +212,9 @@ def with_brokers(own: list[DescribedEntity], brokers: Iterable[DescribedEntity])
 
 def checked_entity(parts: Parts) -> ClientQuotaEntity:
     """The entity with these parts. It may be a topic. Raises QuotaApiError if there is no such entity."""
+    for kind, name in parts.items():
+        if name is not None and len(name.encode()) > MAX_STRING_BYTES:
+            raise _invalid(f"The {kind} has more than {MAX_STRING_BYTES} bytes")
     if not (parts.keys() == {TOPIC} and parts[TOPIC]):
         _check_entity(parts, lambda _: True)
     return entity_of(parts)

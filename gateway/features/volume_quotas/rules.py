@@ -82,7 +82,7 @@ class VolumeVerdict:
             limit = f"hard limit {self.worst.hard}" if self.worst.throttle >= 1.0 else f"soft limit {self.worst.soft}"
             reasons.insert(0, f"{self.worst} is over its {limit}")
         if any(what == "stale" for _, what in self.unknown):  # the age is the gateway's time minus the publisher's
-            reasons.append("check the publishers, and whether their clocks and this gateway's clock agree")
+            reasons.append("check the publishers, and compare their clocks with this gateway's clock")
         return "; ".join(reasons) or "every volume is below its soft limit"
 
 

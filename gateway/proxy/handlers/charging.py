@@ -3,7 +3,17 @@
 from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
-from gateway.proxy.handler import DEFER, FORWARD, WAIT, Collect, Connection, Request, RequestHandler, Verdict
+from gateway.proxy.handler import (
+    DEFER,
+    FORWARD,
+    MAX_UNTRUSTED_BYTES,
+    WAIT,
+    Collect,
+    Connection,
+    Request,
+    RequestHandler,
+    Verdict,
+)
 from gateway.proxy.in_flight import Entry
 from gateway.proxy.membership import HEARTBEATS
 from protocol.api_keys import ApiKey
@@ -68,7 +78,10 @@ class MemberRequestHandler(ChargedRequestHandler):
             return super().handle(request, now)
         api_key = header.api_key
         at, end, after = header.body_offset, request.end, request.after
-        if api_key == _OFFSET_COMMIT and not commits_as_member(header.api_version, request.data, at, end, after):
+        if api_key == _OFFSET_COMMIT and (
+            # The answer has a result for each partition, and Weir would hold all of it to parse it.
+            request.frame_bytes > MAX_UNTRUSTED_BYTES or not commits_as_member(header.api_version, request.data, at, end, after)
+        ):
             return super().handle(request, now)
         session: float | None = None
         if api_key == _JOIN_GROUP:

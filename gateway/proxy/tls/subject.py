@@ -28,7 +28,10 @@ def subject(certificate: bytes) -> str:
 
     Raises `ValueError` if the bytes are not a certificate.
     """
-    name = x509.load_der_x509_certificate(certificate).subject.public_bytes()
+    try:
+        name = x509.load_der_x509_certificate(certificate).subject.public_bytes()
+    except x509.InvalidVersion as error:
+        raise ValueError(str(error)) from error
     _, content, _ = _element(name, 0)
     return ",".join(reversed(["+".join(_attribute(part) for _, part, _ in _elements(rdn)) for _, rdn, _ in _elements(content)]))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from gateway.reports.job.folders import folder
 from gateway.reports.job.hadoop import literal
@@ -53,7 +54,8 @@ def write_reports(
         one_file.write.mode("overwrite").parquet(f"{out}/{report.name}")
         spark = rows.sparkSession
         written = spark.read.schema(one_file.schema).parquet(literal(f"{out}/{report.name}"))
-        first = [row.asDict() for row in written.withColumn(_LINE, csv_line(written)).limit(FOR_PAGE).collect()]
+        lines = written.withColumn(_LINE, csv_line(written))
+        first = [row.asDict() for row in _in_utc(lines).limit(FOR_PAGE).collect()]
         csv_lines = [row.pop(_LINE) for row in first]
         if len(first) < FOR_PAGE:
             count = len(first)
@@ -69,6 +71,12 @@ def write_reports(
     works: list[Callable[[], None]] = [*(partial(make, report) for report in ordered), beside]
     side_by_side(*works, threads=_AT_ONCE)
     return [made[report.name] for report in reports]
+
+
+def _in_utc(rows: DataFrame) -> DataFrame:
+    """The same rows, with times that PySpark collects in UTC. It would convert timestamps to this machine's zone."""
+    times = [field.name for field in rows.schema if isinstance(field.dataType, TimestampType)]
+    return rows.withColumns({name: F.col(name).cast(TimestampNTZType()) for name in times})
 
 
 def _write_csv(spark: SparkSession, path: str, name: str, csv_lines: Sequence[str]) -> None:

@@ -255,3 +255,10 @@ async def test_admin_server_answers_and_refuses(port: int) -> None:
 def test_unreachable_gateway_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["connections", "--admin", f"http://127.0.0.1:{free_port()}"]) == 1
     assert "can't be reached" in capsys.readouterr().err
+
+
+async def test_connection_that_has_ended_meanwhile_is_left_out(clock) -> None:
+    sessions, connections = listed(clock, *EVERYBODY[:2])
+    sessions[0].current = None
+    (row,) = (await connections.answer(ConnectionQuery()))["rows"]
+    assert row["client_id"] == EVERYBODY[1].client_id

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from contextlib import suppress
-from itertools import count
+from itertools import count, pairwise
 
+import cramjam
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -12,6 +13,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from gateway import clock
 from gateway.cluster import topic_log
 from gateway.cluster.client import ClusterError, check_error
+from gateway.cluster.record_batches import BATCH_BYTES, MAX_UNPACKED_BYTES
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -19,13 +21,13 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 HEADER_BYTES = 61
 
 
-def batch(*keys, codec=NONE, headers=()):
+def batch(*keys, codec=NONE, headers=(), value=b"value" * 20):
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
         batch_size=1 << 20,
     )  # fmt: skip
     for offset, key in enumerate(keys):
-        builder.append(offset, 1_000, key, b"value" * 20, list(headers))
+        builder.append(offset, 1_000, key, value, list(headers))
     return bytes(builder.build()), len(keys)
 
 
@@ -78,6 +80,53 @@ async def test_each_codec_is_readable(codec):
         await reader.until(lambda: reader.log.status.caught_up)
     assert reader.keys == [b"a", b"b"]
     assert reader.log.status.skipped == {}
+
+
+async def test_raw_snappy_is_readable():
+    """As librdkafka writes it, without the stream of Java."""
+    plain, size = batch(b"a", b"b")
+    records = bytes(cramjam.snappy.compress_raw(plain[HEADER_BYTES:]))
+    length = (HEADER_BYTES - 12 + len(records)).to_bytes(4, "big")
+    topic = KeptTopic()
+    topic.append(plain[:8] + length + plain[12:22] + bytes([SNAPPY]) + plain[23:HEADER_BYTES] + records, size)
+    async with Reader(topic) as reader:
+        await reader.until(lambda: reader.log.status.caught_up)
+    assert reader.keys == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize(("size", "keys"), [(BATCH_BYTES, [b"large", b"b"]), (MAX_UNPACKED_BYTES, [b"b"])])
+async def test_batch_beyond_unpacked_bound_is_skipped(codec, size, keys, caplog):
+    """A batch of 400 kB would take 800 MB."""
+    topic = KeptTopic()
+    topic.append(*batch(b"large", codec=codec, value=bytes(size)))
+    topic.append(*batch(b"b"))
+    async with Reader(topic) as reader:
+        await reader.until(lambda: reader.log.status.caught_up)
+    assert reader.keys == keys
+    assert reader.log.status.unreadable_batches_total == 2 - len(keys)
+    assert (
+        ("2097152 bytes unpacked" in caplog.text) == ("only Weir's user should write there" in caplog.text) == (len(keys) == 1)
+    )
+
+
+async def test_records_are_read_in_turns(monkeypatch):
+    """A batch of 200 000 records would stop all clients for seconds."""
+    monkeypatch.setattr(topic_log, "TURN_SECONDS", 0.0, raising=False)
+    topic = KeptTopic()
+    topic.append(*batch(*[b"k"] * 100))
+    turns = []
+
+    async def tick():
+        while True:
+            turns.append(len(reader.keys))
+            await asyncio.sleep(0)
+
+    async with Reader(topic) as reader:
+        ticking = asyncio.create_task(tick())
+        await reader.until(lambda: reader.log.status.caught_up)
+        ticking.cancel()
+    assert max(after - before for before, after in pairwise(turns)) == 1
 
 
 @pytest.mark.parametrize("bad", BAD)

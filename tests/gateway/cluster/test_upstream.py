@@ -62,6 +62,14 @@ async def test_last_slow_server_gets_more_time(silent, monkeypatch):
         await upstream_of(silent).dial_anyone(asyncio.Protocol)
 
 
+async def test_server_without_time_left_is_tried_next(silent, listening, monkeypatch):
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
+    upstream = upstream_of(silent, silent, listening)
+    with pytest.raises(OSError, match="no answer"):
+        await upstream.dial_anyone(asyncio.Protocol)
+    assert await reached(upstream) == listening
+
+
 async def test_error_names_each_cause(silent, refusing, monkeypatch):
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.5)
     with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.5 s; 127.0.0.1:{refusing}: Connect"):

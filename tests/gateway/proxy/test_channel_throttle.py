@@ -302,6 +302,15 @@ def test_mute_for_bytes_spares_no_member():
     assert m.throttle.until == START + 20.0
 
 
+def test_forgiven_mute_for_bytes_spares_the_next_member():
+    m = Muted()
+    m.start(600.0)
+    m.throttle.let_go({m.bucket}, START)
+    m.start(20.0, rate_bucket(START))
+    m.throttle.accept_member(30.0, START)
+    assert m.throttle.until == START + 1.0
+
+
 def test_member_of_the_group_protocol_is_muted_for_half_a_second():
     m = Muted()
     m.start(100.0, rate_bucket(START))

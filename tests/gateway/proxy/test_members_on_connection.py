@@ -45,8 +45,9 @@ def group_beat(number, api, interval, error=0):
     return codec.encode_response(api, 0, values, number)
 
 
-def commit(number, generation=1, member_id="m"):
-    values = {"group_id": "g", "generation_id_or_member_epoch": generation, "member_id": member_id, "topics": []}
+def commit(number, generation=1, member_id="m", partitions=0):
+    topics = [{"name": "t", "partitions": [{"partition_index": index} for index in range(partitions)]}]
+    values = {"group_id": "g", "generation_id_or_member_epoch": generation, "member_id": member_id, "topics": topics}
     return codec.encode_request(ApiKey.OFFSET_COMMIT, 8, values, number, "etl")
 
 
@@ -292,6 +293,17 @@ def test_commit_that_names_no_member_spares_nobody(generation, member_id):
     t.client_sends(commit(1, generation, member_id))
     t.broker_answers(committed(1, 0))
     t.client_got(committed(1, 0, throttle_time_ms=101_000))
+
+
+@pytest.mark.parametrize(("partitions", "throttle_time_ms"), [(1_800, 500), (1_900, 101_000)])
+def test_commit_above_32_kib_spares_nobody(partitions, throttle_time_ms):
+    """Weir forwards the long answer unread."""
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(commit(1, partitions=partitions))
+    t.broker_answers(committed(1, *[0] * partitions))
+    t.client_got(committed(1, *[0] * partitions, throttle_time_ms=throttle_time_ms))
 
 
 def test_commit_does_not_stand_for_a_heartbeat():

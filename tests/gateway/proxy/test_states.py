@@ -25,7 +25,7 @@ WAITING           READING      DEFERRED     WAITING           -        DRAINING_
 DRAINING          -            -            -                 -        -                 HALF_CLOSED  CLOSED
 DRAINING_WAITING  DRAINING     DRAINING     DRAINING_WAITING  -        -                 -            CLOSED
 HALF_CLOSED       HALF_CLOSED  HALF_CLOSED  -                 -        -                 -            CLOSED
-CLOSED            -            -            -                 -        CLOSED            CLOSED       CLOSED
+CLOSED            -            CLOSED       -                 -        CLOSED            CLOSED       CLOSED
 """
 
 

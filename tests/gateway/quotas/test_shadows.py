@@ -36,6 +36,13 @@ def path(
     return [(bucket.resolution.tags, bucket.resolution.limit) for bucket in buckets]
 
 
+def test_change_of_one_quota_reads_no_rows_again() -> None:
+    rows = [row("alice", shadow=10.0), row("bob", real=20.0)]
+    before = ShadowTable(rows, {})
+    after = before.followed_by(rows, {ClientQuotaEntity("bob"): {RATE: 30.0}}).after
+    assert after._shadows is before._shadows, "the rows were read again"
+
+
 # The precedence of shadow limits.
 
 

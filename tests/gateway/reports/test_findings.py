@@ -13,6 +13,8 @@ SIZED = {"limit_now": 1024.0, "limit_for_0_percent": 512.0, "demand_estimate": N
 BUSY = {"throttled_fraction": 0.1, "throttled_minutes": 1, "mean_utilisation": 0.8}
 EARLY = {"what": "early_sends", "count": 3, "address": "10.0.0.1", "reason": None}
 STATE = {"gateway": "weir-0", "enforced": True, "factor": 0.0, "seconds": 90.0, "volume": "/var/kafka", "broker": 2}
+PAUSED = STATE | {"reason": "hard_limit"}
+UNKNOWN = STATE | {"reason": "unknown", "volume": None, "broker": None}
 CHANGE = {"time": dt.datetime(2026, 11, 20, 23, 10), "quota": "user=etl", "before_throttle_ms": 500, "after_throttle_ms": 500}  # noqa: DTZ001
 HELD = {"throttled": 9, "throttle_ms": 90_000, "share": 0.75, "noted": 0, "noted_ms": 0}
 HOUR = {"date": dt.date(2026, 11, 20), "hour": 22, "kind": "produce", "enforced": True, "p99_ms": 1000}
@@ -88,9 +90,18 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
     ("volumes", [STATE | {"factor": 1.0}], []),
     (
         "volumes",
-        [STATE, STATE | {"gateway": "weir-1", "seconds": 3.0}],
+        [PAUSED, PAUSED | {"gateway": "weir-1", "seconds": 3.0}],
         [
             "A full disk slowed or paused producers 2 times at 2 gateways, up to 1 min 30 s: /var/kafka of broker 2.",
+        ],
+    ),
+    (
+        "volumes",
+        [UNKNOWN, UNKNOWN | {"enforced": False, "seconds": 3.0}, PAUSED | {"seconds": 2.0}],
+        [
+            "A full disk slowed or paused producers 1 time at 1 gateway, up to 2.0 s: /var/kafka of broker 2.",
+            "Unknown disk usage slowed or paused producers 1 time at 1 gateway, up to 1 min 30 s.",
+            "Unknown disk usage would have slowed or paused producers 1 time at 1 gateway, up to 3.0 s.",
         ],
     ),
     (

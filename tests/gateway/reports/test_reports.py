@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +171,41 @@ def test_trend_shows_owners_that_come_and_go(spark: "SparkSession") -> None:
         (10, "both"): (1500, 1000, 0.5),
         (10, "new"): (30, 0, None),
     }
+
+
+def test_rows_of_the_page_have_times_in_utc(
+    spark: "SparkSession", report: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host with another zone. The two times are an hour apart, when its clocks are set back."""
+    from gateway.reports.job.columns import moment
+    from gateway.reports.job.write import write_reports
+    from gateway.reports.report import Report
+
+    times = [dt.datetime(2026, 11, 1, hour, 30, tzinfo=dt.UTC) for hour in (5, 6)]
+    rows = spark.createDataFrame([(int(each.timestamp()) * 1000,) for each in times], "ms long").select(
+        moment("ms").alias("at")
+    )
+    toy = Report(
+        name="toy",
+        order=1,
+        title="",
+        question="",
+        nothing="",
+        sort=("at",),
+        columns={},
+        build=lambda _: rows,
+        plots=lambda _: (),
+    )
+    tables = report.found.tables
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        (made,) = write_reports(tables, tables, str(tmp_path), lambda _: None, [toy])
+    time.tzset()
+    assert [row["at"] for row in made.rows] == [each.replace(tzinfo=None) for each in times]
+    assert (tmp_path / "csv/toy/part-00000.csv").read_text().split() == [
+        "at", "2026-11-01T05:30:00.000Z", "2026-11-01T06:30:00.000Z"
+    ]  # fmt: skip
 
 
 def test_csv_is_safe_and_plain_in_a_spreadsheet(spark: "SparkSession", tmp_path: Path) -> None:

@@ -66,6 +66,19 @@ class Silent(Receiver):
         return web.Response()
 
 
+class Held(Receiver):
+    """It answers once `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        answer = await super().handle(request)
+        await self.go.wait()
+        return answer
+
+
 def target(port: int) -> NotifyTargetConfig:
     return NotifyTargetConfig(name="ops", url=f"http://127.0.0.1:{port}/{SECRET}")
 
@@ -160,6 +173,18 @@ async def test_full_queue_drops_the_oldest() -> None:
         async with sending(webhook):
             assert await receiver.got(2) == [{"number": 3}, {"number": 4}]
         assert webhook.results["dropped"] == 3
+
+
+async def test_full_queue_keeps_the_one_under_delivery() -> None:
+    async with Held().serve() as receiver, sending(quick(receiver.port, max_waiting=2)) as webhook:
+        webhook.offer({"number": 0})
+        await receiver.got(1)
+        webhook.offer({"number": 1})
+        webhook.offer({"number": 2})
+        receiver.go.set()
+        assert await receiver.got(2) == [{"number": 0}, {"number": 2}]
+        await settled(webhook)
+        assert webhook.results == {"sent": 2, "failed": 0, "dropped": 1}
 
 
 async def test_url_is_in_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

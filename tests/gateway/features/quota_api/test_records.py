@@ -132,6 +132,36 @@ def test_entities_are_bounded(monkeypatch):
     assert table.quotas == {ALICE: {"b": 1.0}}
 
 
+def test_bytes_of_names_are_bounded(monkeypatch):
+    monkeypatch.setattr(logged_quotas, "MAX_ALL_NAMES_BYTES", 35)
+    long, other = ClientQuotaEntity(user="u" * 20), ClientQuotaEntity(user="v" * 20)
+    table = heard(entity_record(long, {"key": 1.0}))
+    assert table.receive(*entity_record(other, {"key": 1.0}), 0.0) == "too_many_entities"
+    assert table.receive(*entity_record(long, {"k" * 16: 1.0}), 0.0) == "too_many_entities"
+    assert table.receive(*entity_record(long, {"k" * 15: 1.0}), 0.0) is None
+    assert table.receive(*entity_record(long, {}), 0.0) is None
+    assert table.receive(*entity_record(other, {}), 0.0) is None
+    assert list(table.removed) == [long]
+    assert table.receive(*entity_record(long, {"key": 1.0}), 0.0) is None
+    assert table.receive(*entity_record(other, {}), 0.0) is None
+    assert list(table.removed) == [other]
+
+
+@pytest.mark.parametrize("limits", [{}, RATE])
+def test_name_above_the_limit_of_a_string_is_skipped(limits):
+    """Kafka's strings have at most 32 767 bytes."""
+    table = heard(entity_record(ClientQuotaEntity(client_id="x" * 32_767), limits))
+    assert table.skipped == {}
+    assert table.receive(*entity_record(ClientQuotaEntity(client_id="x" * 32_766 + "é"), limits), 0.0) == "damaged"
+    assert len(table.quotas) + len(table.removed) == 1
+
+
+def test_oversized_quotas_of_an_entity_are_skipped():
+    table = heard()
+    assert table.receive(*entity_record(ALICE, {"k" * 20_000: 1.0}), 0.0) == "damaged"
+    assert table.quotas == {}
+
+
 # The claim to fill the topic from a state file.
 
 
