@@ -39,13 +39,14 @@ _INT32 = Struct(">i")
 class FetchHandler:
     """Handles the Fetch requests of one connection, and charges their answers and those of its ShareFetch requests."""
 
-    __slots__ = ("_client", "_requested", "_throttle", "answer_awaited", "consumers", "share_pending")
+    __slots__ = ("_client", "_ended_session", "_requested", "_throttle", "answer_awaited", "consumers", "share_pending")
 
     def __init__(self, client: Client, throttle: ChannelThrottle) -> None:
         self._client = client
         self._throttle = throttle
         self.consumers = [Consumer()]  # the connection's place in each of its buckets, see `places`
         self._requested = 0  # bytes, by all unanswered Fetches under a quota
+        self._ended_session = 0  # a session that the broker may keep although its client has forgotten it
         self.share_pending: ChargedFetch | None = None  # the unanswered ShareFetch under a quota
         self.answer_awaited = False  # the next Fetch or ShareFetch waits for one of the answers
 
@@ -74,6 +75,7 @@ class FetchHandler:
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             if not _may_drop(buckets, now):
                 # A full Fetch costs the broker nothing while its client is in debt.
+                self._ended_session = head.session_id
                 answer = fetch.empty_response(
                     version, header.correlation_id, 0, LEAST_THROTTLE_MS, _INVALID_FETCH_SESSION_EPOCH
                 )
@@ -94,7 +96,21 @@ class FetchHandler:
             charged.reserve(buckets, consumers, requested, now)
             charged.requested = requested if consumer.batch_bytes else max(requested, _UNKNOWN_BATCH_BYTES)
             self._requested += charged.requested
-        return _within(allowance, request, head)
+        return _within(allowance, request, head, self._session_to_end(head, version))
+
+    def _session_to_end(self, head: fetch.FetchHead, version: int) -> int:
+        """The session that a forwarded Fetch has to name, so that the broker ends it; 0: none.
+
+        A full Fetch ends the session that it names (Kafka's `FetchManager.newContext`). A forgotten session would otherwise
+        take one of the broker's 1000 places. Clients forget a session's id with an empty answer to a full Fetch.
+        """
+        ended = self._ended_session
+        if ended == 0 or version < fetch.SESSION_SINCE:
+            return 0
+        full = head.session_epoch <= 0
+        if full or head.session_id == ended:  # some clients continue it
+            self._ended_session = 0
+        return ended if full and head.session_id == 0 else 0
 
     def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bytes | None:
         """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). Returns the frame that replaces it.
@@ -197,12 +213,12 @@ class FetchHandler:
         """
         idle = fetch.idle_partitions(chunk[pos:after], entry.version) if in_session and after <= len(chunk) else b""
         if not idle:
-            return self._emptied(chunk, pos, min(after, len(chunk)), entry, now)
+            return self._emptied(chunk, pos, min(after, len(chunk)), entry, now, in_session=in_session)
         for bucket in entry.buckets:
             bucket.record(_size(0, len(idle), entry), now)
         return idle
 
-    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
+    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float, *, in_session: bool) -> bytes:
         """The answer without partitions and with the same session id that replaces one over the quota."""
         version = entry.version
         session_id, theirs = 0, 0
@@ -213,6 +229,8 @@ class FetchHandler:
             if offset + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
             session_id = _INT32.unpack_from(chunk, offset + 6)[0]
+        if not in_session:
+            self._ended_session = session_id  # clients begin another session after an empty answer to a full Fetch
         left = max(theirs, self._throttle.time_left_ms(now), LEAST_THROTTLE_MS)
         return fetch.empty_response(version, entry.correlation_id, session_id, left)
 
@@ -335,17 +353,27 @@ def _over_quota(
     return over
 
 
-def _within(allowance: int, request: Request, head: fetch.FetchHead) -> Verdict:
-    """The request with a maximum of `allowance` bytes."""
-    if head.max_bytes <= allowance:
+def _within(allowance: int, request: Request, head: fetch.FetchHead, session_id: int = 0) -> Verdict:
+    """The request with a maximum of `allowance` bytes. A `session_id` other than 0 replaces its own."""
+    if head.max_bytes <= allowance and session_id == 0:
         return FORWARD
-    return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
+    max_bytes, min_bytes = min(head.max_bytes, allowance), min(head.min_bytes, allowance)
+    return _limited(request, head, max_wait=head.max_wait, min_bytes=min_bytes, max_bytes=max_bytes, session_id=session_id)
 
 
-def _limited(request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> Replace:
-    """The request with other limits (ms, bytes) and of the same length."""
+def _limited(
+    request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int, session_id: int = 0
+) -> Replace:
+    """The request with other limits (ms, bytes) and of the same length, see `fetch.with_limits`."""
     return Replace(
         fetch.with_limits(
-            request.data, request.pos, request.end, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes
+            request.data,
+            request.pos,
+            request.end,
+            head,
+            max_wait=max_wait,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            session_id=session_id,
         )
     )
