@@ -8,11 +8,11 @@ from enum import Enum, auto
 from typing import Final
 
 from gateway.alter_queue import AlterQueue, denied
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE
 from gateway.proxy.handler import Connection
 from gateway.proxy.states import next_state
 from protocol.bodies import client_quotas
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
+from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
@@ -79,7 +79,7 @@ class AlterRight:
                 request = client_quotas.ask_alter(header.correlation_id, header.client_id, PROBE)
                 self._connection.send_own_request(request, self._take, now)
             else:
-                self._decide(NONE if listed else CLUSTER_AUTHORIZATION_FAILED, denied(user))
+                self._decide(ErrorCode.NONE if listed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied(user))
         return self._state is not RightState.ASKED
 
     def _take(self, answer: bytes, now: float) -> None:  # noqa: ARG002
@@ -91,8 +91,8 @@ class AlterRight:
         self._connection.ready()
 
     def _decide(self, code: int, message: str | None) -> None:
-        self._fire(RightEvent.GRANT if code == NONE else RightEvent.REFUSE)
-        if code != NONE:
+        self._fire(RightEvent.GRANT if code == ErrorCode.NONE else RightEvent.REFUSE)
+        if code != ErrorCode.NONE:
             self.refusal = AlterResult(code, message, ())
 
     def _fire(self, event: RightEvent) -> None:

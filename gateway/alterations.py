@@ -9,12 +9,7 @@ from typing import Final, NamedTuple
 
 from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity
 from protocol.bodies.client_quotas import AlterEntry, AlterResult, EntityPart
-
-NONE: Final = 0
-UNKNOWN_SERVER_ERROR: Final = -1
-CLUSTER_AUTHORIZATION_FAILED: Final = 31
-INVALID_REQUEST: Final = 42
-"""Kafka's error codes."""
+from protocol.error_codes import ErrorCode
 
 NO_QUOTA_ADMIN: Final = "is not one of Weir's quota_admins."
 """The end of Weir's message with CLUSTER_AUTHORIZATION_FAILED. A broker's message has none of it."""
@@ -56,9 +51,9 @@ class Alteration:
         """Drop all changes. Each entity that had changes gets the error as its result."""
         entities = {change.entity for change in self.changes}
         for parts, result in list(self.results.items()):
-            if result.error_code == NONE and entity_of(names_of(parts)) in entities:
+            if result.error_code == ErrorCode.NONE and entity_of(names_of(parts)) in entities:
                 self.fail(parts, code, message)
-        failed = {parts for parts, result in self.results.items() if result.error_code != NONE}
+        failed = {parts for parts, result in self.results.items() if result.error_code != ErrorCode.NONE}
         self.for_broker = [entry for entry in self.for_broker if entry.entity not in failed]
         self.changes = []
         self._by_entity = None

@@ -194,8 +194,7 @@ class Gateway:
             await self._cut()  # before the features stop, so that clients use nothing that no feature would save or report
             for task in tasks:
                 task.cancel()
-            for feature in self._features:
-                await feature.stop()
+            await self._features.stop()
         await self.stop()
 
     async def stop(self) -> None:

@@ -1,5 +1,6 @@
 """The parts of one gateway: the parts that all others share, and the features."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +47,8 @@ from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.snapshot import UsageRow
 from gateway.time_slices import in_slices
 from gateway.workers.worker import Worker, gateway_name
+
+_log = logging.getLogger("weir.parts")
 
 
 class SharedParts:
@@ -178,6 +181,14 @@ class InstalledFeatures:
     def not_ready(self) -> str | None:
         """The first reason of a feature why clients should not be sent here yet."""
         return next((reason for feature in self if (reason := feature.not_ready()) is not None), None)
+
+    async def stop(self) -> None:
+        """Stop each feature, also after the failure of another one: the state of the others would be lost."""
+        for feature in self:
+            try:
+                await feature.stop()
+            except Exception:
+                _log.exception("feature failed while it stopped: %s", type(feature).__name__)
 
 
 def _connection_limits(config: WeirConfig) -> ConnectionLimits:

@@ -9,9 +9,9 @@ from typing import Final
 
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import produce
-from protocol.bodies.api_versions import UNSUPPORTED_VERSION
 from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete
 
 MAX_THROTTLE_MS: Final = 2**31 - 1
@@ -90,7 +90,7 @@ def _walk_produce(version: int, frame: Buffer, start: int, end: int) -> int:
 
 
 def _walk_api_versions(reader: Reader, version: int) -> bool:
-    if reader.int16() == UNSUPPORTED_VERSION:
+    if reader.int16() == ErrorCode.UNSUPPORTED_VERSION:
         return False  # this error always uses the layout of v0
     reader.compact = version >= APIS[ApiKey.API_VERSIONS].flexible_since
     for _ in range(reader.count()):

@@ -23,7 +23,7 @@ class EngineView(Protocol):
         """The number of times that a client had to share a bucket, because of `quotas.max_entities`."""
 
     def small_quotas(self) -> dict[str, int]:
-        """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
+        """By kind: the number of entities with a quota so small that a mute may outlast a client's timeout."""
 
     def rows(self, now: float) -> Steps[list[UsageRow]]:
         """A row for each bucket with its own name; the number of rows is bounded. `now` is monotonic, in seconds."""

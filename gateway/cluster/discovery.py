@@ -17,6 +17,7 @@ from gateway.cluster.client import ClusterError, CredentialsError, OtherClusterE
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream, bad_names_as_os_errors, problem_of
 from protocol.bodies import sasl
+from protocol.error_codes import ErrorCode
 from protocol.errors import ProtocolError
 
 RETRY_SECONDS = 1.0
@@ -31,7 +32,6 @@ ASK_MISSING_SECONDS = 60.0
 
 PROBE_SECONDS = 5.0
 
-_NO_ERROR = 0
 _BROKER = 4  # Kafka's `ConfigResource.Type`
 _NO_MECHANISM = "WEIR-ASKS"
 _MAX_ANSWER_BYTES = 64 * 1024
@@ -109,7 +109,7 @@ class Discovery:
         answer = await self._metadata.ask(node_id, DescribeConfigsRequest([(_BROKER, str(node_id), list(self._names))]))
         with answer_of("DescribeConfigs"):
             for error, _message, _type, _name, entries, *_ in answer.resources:
-                if error == _NO_ERROR:
+                if error == ErrorCode.NONE:
                     self._on_configs({name: value for name, value, *_ in entries if value is not None})
                 elif not self._refused:
                     self._refused = True
@@ -228,4 +228,4 @@ async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -
             raise ConnectionError("closed without an answer") from None
         finally:
             writer.transport.abort()  # the end of TLS would outlast the event loop of a command
-    return answer.mechanisms if answer.error_code == sasl.UNSUPPORTED_SASL_MECHANISM else ()
+    return answer.mechanisms if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else ()

@@ -24,7 +24,8 @@ from gateway.cluster.client import (
     plaintext,
 )
 from gateway.cluster.requests import BrokerRequest, Versions, describe_topics
-from protocol.bodies.topic_metadata import UNKNOWN_TOPIC, MetadataAnswer, TopicMetadata
+from protocol.bodies.topic_metadata import MetadataAnswer, TopicMetadata
+from protocol.error_codes import ErrorCode
 
 REFRESH_SECONDS = 5.0
 HURRY_SECONDS = 0.2
@@ -158,7 +159,7 @@ class ClusterMetadata:
             asked_at, found = self._topics.get(topic, (now, None))
             if asked_at < now:  # the answer does not name the topic
                 return ClusterLook(self.brokers)
-        if found is None or found.error == UNKNOWN_TOPIC:
+        if found is None or found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return ClusterLook(self.brokers)
         check_error(found.error, f"topic {topic}")
         return ClusterLook(self.brokers, TopicLook(found.topic_id, found.leaders))
@@ -241,7 +242,7 @@ class ClusterMetadata:
             # A slow answer to an earlier request must not replace a later one: the topic would seem to be recreated.
             if asked_at >= self._topics.get(name, (asked_at, topic))[0]:
                 self._topics[name] = asked_at, topic
-                if topic.error != UNKNOWN_TOPIC:
+                if topic.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     self._on_topic(name, topic.topic_id)
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:

@@ -20,6 +20,7 @@ from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorize
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
 from gateway.cluster.record_batches import NO_TIMESTAMP, BatchReader, Record, batches_of, whole_batches
+from protocol.error_codes import ErrorCode
 
 LEADER_SECONDS = 5.0
 """The maximum time to wait for a leader of each partition."""
@@ -38,9 +39,6 @@ _FETCH_WAIT_MS = 500
 _FETCH_BYTES = 8 * 1024 * 1024
 _PRODUCE_TIMEOUT_MS = 5_000
 _EARLIEST, _LATEST = -2, -1
-_OFFSET_OUT_OF_RANGE = 1
-_INVALID_TIMESTAMP = 32
-_TOPIC_EXISTS = 36
 _TOPIC_RESOURCE = 2
 _POLICY, _COMPACT = "cleanup.policy", "compact"
 _ALL_REPLICAS = -1
@@ -217,7 +215,7 @@ class TopicLog:
         with answer_of("Fetch"):
             for _, answers in response.topics:
                 for partition, code, high_watermark, *_, records in answers:
-                    if code == _OFFSET_OUT_OF_RANGE:
+                    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         self._positions[partition] = await self._offset(self._reading, leader, partition, _EARLIEST)
                         continue
                     check_error(code, f"{self.spec.name}-{partition}")
@@ -323,7 +321,7 @@ class TopicLog:
                 response = await self._writing.ask(topic.leaders[partition], request)
                 with answer_of("Produce"):
                     ((_, ((_, code, first, *_),)),) = response.topics
-                    if code == _INVALID_TIMESTAMP:
+                    if code == ErrorCode.INVALID_TIMESTAMP:
                         raise ClusterError(f"the brokers refuse this machine's time: set its clock ({code})", "clock")
                     check_error(code, f"{self.spec.name}-{partition}")
                     ends[partition] = first + count
@@ -366,7 +364,7 @@ class TopicLog:
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
         with answer_of("CreateTopics"):
             ((_, code, *message),) = response.topic_errors
-            if code == _TOPIC_EXISTS:  # another gateway was faster
+            if code == ErrorCode.TOPIC_ALREADY_EXISTS:  # another gateway was faster
                 return
             check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
         self._policy_check_at = inf

@@ -16,7 +16,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from gateway import clock
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NO_QUOTA_ADMIN, NONE
+from gateway.alterations import NO_QUOTA_ADMIN
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
@@ -26,6 +26,7 @@ from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of, ent
 from gateway.quotas.entity import GROUP
 from gateway.terminal_text import printable
 from protocol.bodies.client_quotas import MATCH_EXACT
+from protocol.error_codes import ErrorCode
 
 APPLIED_SECONDS = 30.0
 """The time that each broker has to apply an alteration of the controller."""
@@ -35,8 +36,7 @@ MAX_CHANGES = 2_000
 
 _LOOK_SECONDS = 0.1
 _NEWEST = 1
-_UNSUPPORTED_VERSION = 35
-_BROKERS_CODES = frozenset({INVALID_REQUEST, _UNSUPPORTED_VERSION})
+_BROKERS_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION})
 """A broker's answers to a key and to a type of entities that only Weir knows."""
 
 Changes = Mapping[Entity, Mapping[str, float | None]]
@@ -128,12 +128,12 @@ class BrokerAdmin:
         results = await self._alter_results({(("user", None),): {"request_rate": 1.0}}, validate_only=True)
         with _readable("AlterClientQuotas"):
             ((code, _, message),) = results
-        if code == CLUSTER_AUTHORIZATION_FAILED and NO_QUOTA_ADMIN not in (message or ""):
+        if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and NO_QUOTA_ADMIN not in (message or ""):
             component = DescribeClientQuotasRequest.ComponentData
             groups = component(version=_NEWEST, entity_type=GROUP, match_type=MATCH_EXACT, match="any")
             answer = await self._description([groups])
             code, message = answer.error_code, answer.error_message
-        if code == NONE:
+        if code == ErrorCode.NONE:
             raise GatewayAddressError
         if code not in _BROKERS_CODES:
             self._check(code, message, "DescribeConfigs")
@@ -206,7 +206,7 @@ class BrokerAdmin:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     def _check(self, code: int, message: str | None, right: str) -> None:
-        if code == CLUSTER_AUTHORIZATION_FAILED:
+        if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             if message is not None and NO_QUOTA_ADMIN in message:
                 raise GatewayAddressError
             user = self._access.options().get("sasl_plain_username")

@@ -341,22 +341,23 @@ class Connection:
         self.send_own_request = _send_nothing
         self.produce = self.fetch = self.share_fetch = None
 
-    def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float) -> bool:
+    def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float, units: int = 0) -> bool:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
 
-        The caller defers the request, and asks again when the request comes again.
+        The caller defers the request, and asks again when the request comes again. `units` is the cost if a handler counts it.
         """
+        client, size, whole = self.client, request.size, request.whole
         for kind in kinds:
-            while (found := self.client.enter_queue(kind, request.size, now)) is not None:
+            while (found := client.enter_queue(kind, size, now, whole=whole, units=units)) is not None:
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
                     shortened = let_in(bucket, verdict, now)
                     if shortened[0] < verdict[0]:
-                        self.client.let_in_at(now + shortened[0])
+                        client.let_in_at(now + shortened[0])
                         verdict = shortened
                 if verdict[1]:
                     # Heartbeats, or acknowledgements, may be behind the request, so it has to pass with the end of the mute.
-                    self.client.let_in_at(now + self.throttle.longest_mute(bucket, request.header.api_key, now))
+                    client.let_in_at(now + self.throttle.longest_mute(bucket, request.header.api_key, now))
                 if verdict[0] > 0.0:
                     self.throttle.defer(verdict, now, bucket, request.header.api_key)
                 if verdict[1]:

@@ -43,9 +43,9 @@ class Client:
     """
 
     __slots__ = (
-        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_limited", "_misplaced", "_next", "_queue",
-        "_queued", "_renamed", "_turn", "behind", "broker", "client_id", "generation", "hot_buckets", "ip", "lag_limits",
-        "user",
+        "_arriving", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_limited", "_misplaced", "_next",
+        "_queue", "_queued", "_renamed", "_turn", "arrives_by", "behind", "broker", "client_id", "generation", "hot_buckets",
+        "ip", "lag_limits", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -58,6 +58,8 @@ class Client:
         self._next = 0  # the bucket of that kind whose queue it is in, or enters next
         self._turn = inf  # the latest end of its wait in that queue
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
+        self._arriving: tuple[Bucket, int, float] | None = None  # as above, with its turn, which came before the last bytes
+        self.arrives_by = 0.0  # until then, others wait for the request that arrives after its wait; 0 without one
         self._claims = NO_CLAIMS
         self._renamed = False  # the connection has used the buckets of another client-id before
         self._misplaced = 0
@@ -197,15 +199,18 @@ class Client:
 
     @property
     def queued(self) -> bool:
-        """True while the connection's request waits for a bucket in debt."""
-        return self._queued is not None
+        """True while the connection's request waits for a bucket in debt, or arrives after the wait."""
+        return self._queued is not None or self._arriving is not None
 
-    def enter_queue(self, kind: str, size: int, now: float) -> tuple[Bucket, QuotaVerdict] | None:
+    def enter_queue(
+        self, kind: str, size: int, now: float, *, whole: bool, units: int = 0
+    ) -> tuple[Bucket, QuotaVerdict] | None:
         """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
 
-        The request has `size` bytes, arrived or not: all of them will pass. The caller asks again when the time is over, until
-        the answer is None. That is once the debt is paid off, or at the request's turn. A request that is charged to several
-        kinds, or to a group as well, enters the queue of each bucket in turn.
+        The request has `size` bytes; `whole` is True once they have arrived. `units` are its cost beside them. The caller asks
+        again when the time is over, until the answer is None. That is once the debt is paid off, or at the request's turn. A
+        request that is charged to several kinds, or to a group as well, enters the queue of each bucket in turn. If its last
+        bytes have not arrived, it keeps its place in the last queue until `leave_queue`.
         """
         self._leave_bucket()
         if kind in self._entered:
@@ -214,17 +219,24 @@ class Client:
             self._queue = kind
             self._next = 0
             self._turn = inf
+        waited = self._turn < inf
         buckets = self.limited_buckets(kind, now)
         while self._next < len(buckets):
             bucket = buckets[self._next]
-            amount = bucket.per_message + bucket.per_byte * size
+            amount = units + bucket.per_message + bucket.per_byte * size
             delay, enforced, turn = bucket.enter_queue(amount, self._turn, now)
             if enforced:
+                self._end_arrival()
                 self._queued = bucket, amount
                 self._turn = turn
             else:
+                if waited and not whole:
+                    self._end_arrival()
+                    self._arriving = bucket, amount, turn
+                    self.arrives_by = bucket.first_requests.begin_arrival(amount, now)
                 self._next += 1
                 self._turn = inf
+            waited = False
             if delay > 0.0:
                 return bucket, (delay, enforced)
         self._queue = ""
@@ -239,12 +251,21 @@ class Client:
         """Give all buckets back, as the connection is gone. Its turn in a queue is left for the client's next connection."""
         if self._queued is not None:
             self._queued[0].first_requests.keep(self._turn, now)
+        elif self._arriving is not None:
+            bucket, _, turn = self._arriving
+            bucket.first_requests.keep(turn, now)
         self.leave_queue()
         self._give_back(now)
+
+    def leave_queue_of(self, kinds: tuple[str, ...]) -> None:
+        """As `leave_queue`, if the request waits for one of these kinds."""
+        if self._queue in kinds:
+            self.leave_queue()
 
     def leave_queue(self) -> None:
         """Stop counting the connection's request as waiting. The next request of its kind waits for every bucket."""
         self._leave_bucket()
+        self._end_arrival()
         self._queue = ""
 
     def _leave_bucket(self) -> None:
@@ -252,6 +273,13 @@ class Client:
             bucket, amount = self._queued
             bucket.first_requests.leave(amount)
             self._queued = None
+
+    def _end_arrival(self) -> None:
+        if self._arriving is not None:
+            bucket, amount, _ = self._arriving
+            bucket.first_requests.end_arrival(amount)
+            self._arriving = None
+            self.arrives_by = 0.0
 
     def _give_back(self, now: float) -> None:
         for buckets in self._buckets.values():

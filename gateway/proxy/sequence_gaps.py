@@ -15,9 +15,9 @@ from protocol.bodies.produced_topics import (
     scan_whole,
 )
 from protocol.bodies.topic_lists import MAX_NAME_BYTES
+from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
-NOT_ENOUGH_REPLICAS: Final = 19
 """The error that every client retries and no client takes for the end of a connection or of a leader."""
 
 MAX_GAPS: Final = 10_000
@@ -119,7 +119,9 @@ class GapRequest:
         if not self._cut:
             return frame
         results = read_results(self._version, frame)
-        return merged(self._version, frame, results, self._topics, self._cut, NOT_ENOUGH_REPLICAS, BEHIND_MESSAGE)
+        return merged(self._version, frame, results, self._topics, self._cut, ErrorCode.NOT_ENOUGH_REPLICAS, BEHIND_MESSAGE)
 
     def answer(self, now: float) -> bytes:  # noqa: ARG002
-        return refuse(self._version, self._correlation_id, indexes_of(self._topics), NOT_ENOUGH_REPLICAS, BEHIND_MESSAGE)
+        return refuse(
+            self._version, self._correlation_id, indexes_of(self._topics), ErrorCode.NOT_ENOUGH_REPLICAS, BEHIND_MESSAGE
+        )

@@ -120,7 +120,7 @@ class Bucket:
         """
         meter = self.meter
         debt = 0.0 if meter is None else meter.delay(now)
-        if meter is None or debt < LEAST_DELAY:
+        if meter is None or (debt < LEAST_DELAY and not self.first_requests.arriving(now)):
             return 0.0, False, turn
         if turn == inf:
             turn = self.first_requests.turn(debt, meter.limit, now)

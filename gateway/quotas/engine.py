@@ -329,7 +329,7 @@ class QuotaEngine:
             yield from buckets.values()
 
     def small_quotas(self) -> dict[str, int]:
-        """The number of entities, by kind, whose quota is so small that a mute may outlast a client's session."""
+        """The number of entities, by kind, whose quota is so small that a mute may outlast a client's timeout."""
         return self._table.small_quotas()
 
     def throttle_totals(self) -> list[ThrottleTotals]:

@@ -3,12 +3,15 @@
 A client whose request timeout is shorter than the debt gives each connection up before its turn. If it waited anew on the next
 one, it would never get an answer. So later connections take the turns of closed ones. Reconnecting gains nothing: each turn has
 been waited for, and lets one request pass.
+
+The gateway collects a request whose turn has come and whose last bytes have not. The unread bytes of a client that has given up
+hide the end of its connection. Such a request must neither use the turn nor be charged.
 """
 
 from bisect import insort
 from typing import Final
 
-from gateway.quotas.line import LONGEST_TURN_SECONDS
+from gateway.quotas.line import LONGEST_TURN_SECONDS, LOOK_SECONDS
 
 MAX_KEPT_TURNS: Final = 100
 """Per bucket. A client that leaves many connections keeps no more turns than it could have with so many open connections."""
@@ -20,10 +23,11 @@ KEPT_SECONDS: Final = 60.0
 class FirstRequests:
     """The requests that wait for one bucket. All times are in monotonic seconds."""
 
-    __slots__ = ("_kept", "waiting")
+    __slots__ = ("_arrives_by", "_kept", "waiting")
 
     def __init__(self) -> None:
-        self.waiting = 0  # units of the requests
+        self.waiting = 0  # units of the requests, also of the one that is arriving
+        self._arrives_by = 0.0  # until then, the request whose turn has come keeps the others waiting
         self._kept: list[float] | None = None  # in order
 
     def turn(self, debt: float, limit: float, now: float) -> float:
@@ -35,6 +39,20 @@ class FirstRequests:
     def leave(self, amount: int) -> None:
         """A request of `amount` units that waited is forwarded, or its connection is gone."""
         self.waiting -= amount
+
+    def begin_arrival(self, amount: int, now: float) -> float:
+        """The turn of a request has come before its last bytes. The others wait for it until the time that is returned."""
+        self.waiting += amount
+        self._arrives_by = now + LOOK_SECONDS
+        return self._arrives_by
+
+    def end_arrival(self, amount: int) -> None:
+        self.waiting -= amount
+        self._arrives_by = 0.0
+
+    def arriving(self, now: float) -> bool:
+        """True while a request keeps the others waiting, although the debt is paid off."""
+        return now < self._arrives_by
 
     def keep(self, turn: float, now: float) -> None:
         """Keep the turn of a connection that is gone. Beyond `MAX_KEPT_TURNS`, the latest turn is forgotten."""

@@ -154,10 +154,10 @@ class QuotaTable:
         return self._limits.get(key, {}).values()
 
     def small_quotas(self) -> dict[str, int]:
-        """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
+        """By kind: the number of entities with a quota so small that a mute may outlast a client's timeout."""
         if self._small_quotas is None:
             self._small_quotas = {
-                name: sum([kind.full_request.outlasts_session(limit.per_second) for limit in self.limits(kind.config_key)])
+                name: sum([kind.full_request.outlasts_timeout(limit.per_second) for limit in self.limits(kind.config_key)])
                 for name, kind in KINDS.items()
                 if kind.full_request is not None
             }

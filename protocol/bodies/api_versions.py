@@ -11,10 +11,8 @@ from typing import Final
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import addresses
 from protocol.cursor import Buffer, Reader
+from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader, encode_request
-
-UNSUPPORTED_VERSION: Final = 35
-"""Kafka's error code."""
 
 ASKED: Final = 0
 """The version of the gateway's own requests. Every broker supports it."""
@@ -83,7 +81,7 @@ def _cleaned(name: str | None) -> str:
 def _reader(version: int, frame: Buffer) -> Reader:
     """A reader that stands behind the error code of a whole response frame."""
     reader = Reader.of_whole_response(frame, header_version=0)
-    reader.compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
+    reader.compact = reader.int16() != ErrorCode.UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
     return reader
 
 

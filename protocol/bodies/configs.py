@@ -12,6 +12,7 @@ from protocol.bodies import topic_lists
 from protocol.bodies.addresses import array_count, encode_message, encode_nullable_string, encode_string, spliced
 from protocol.bodies.topic_lists import TopicResult, TopicsResponse
 from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.error_codes import ErrorCode
 
 TOPIC: Final = 2
 """``ConfigResource.Type.TOPIC``."""
@@ -27,7 +28,6 @@ STATIC_BROKER: Final = 4
 _LONG: Final = 5  # DescribeConfigsResponse.ConfigType
 _SOURCE_SINCE: Final = 1
 _DOCUMENTATION_SINCE: Final = 3
-_NO_ERROR: Final = 0
 
 
 class ConfigOp(NamedTuple):
@@ -202,7 +202,7 @@ def with_configs(version: int, frame: bytes, key: str, added: Mapping[str, Descr
         for _ in range(count):
             _skip_config(reader, version)
         value = added.get(name)
-        if error == _NO_ERROR and resource_type == TOPIC and value is not None:
+        if error == ErrorCode.NONE and resource_type == TOPIC and value is not None:
             pieces.append((start, first, array_count(count + 1, compact=compact)))
             pieces.append((reader.pos, reader.pos, _config(version, compact, key, value, synonyms=synonyms)))
         reader.skip_tags()

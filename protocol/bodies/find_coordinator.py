@@ -9,9 +9,7 @@ from typing import Final
 from protocol.bodies import addresses
 from protocol.bodies.addresses import Translate
 from protocol.cursor import INT16, INT32, Buffer, Reader
-
-COORDINATOR_NOT_AVAILABLE: Final = 15
-"""Kafka's error code. Clients retry."""
+from protocol.error_codes import ErrorCode
 
 MAX_KEYS: Final = 20_000
 """Per request. AdminClients ask for all groups of a call in one request. Its answer takes some 0.1 s, interpreted."""
@@ -92,7 +90,7 @@ class _Pieces:
         if new != old:
             self.found.append((start, end, new))
             if new == self._nowhere:
-                error = (error_at, error_at + INT16.size, INT16.pack(COORDINATOR_NOT_AVAILABLE))
+                error = (error_at, error_at + INT16.size, INT16.pack(ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 self.found.insert(len(self.found) - (error_at < start), error)
 
     def _translated(self, old: bytes) -> bytes:

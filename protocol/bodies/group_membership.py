@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.cursor import INT32, Buffer, Reader
+from protocol.error_codes import ErrorCode
 
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)
 _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
-_NO_ERROR: Final = 0
 _GENERATION_SINCE: Final = 1
 _TOPIC_ID_SINCE: Final = 10
 _UUID_BYTES: Final = 16
-_KEPT: Final = frozenset({0, 27, 79})
-"""NONE, REBALANCE_IN_PROGRESS (the member is to join again), MEMBER_ID_REQUIRED (the member is to join with its new id)."""
+_KEPT: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED})
+"""With an error of these, the member is to join again, or with its new id."""
 
 
 class MemberAnswer(NamedTuple):
@@ -85,7 +85,7 @@ def _has_committed(reader: Reader, version: int) -> bool:
             reader.skip_string()
         for _ in range(reader.count()):
             reader.skip(INT32.size)
-            if reader.int16() == _NO_ERROR:
+            if reader.int16() == ErrorCode.NONE:
                 return True
             reader.skip_tags()
         reader.skip_tags()

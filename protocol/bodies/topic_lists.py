@@ -13,9 +13,6 @@ from protocol.bodies import addresses
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
 
-THROTTLING_QUOTA_EXCEEDED: Final = 89
-"""Kafka's error code. Brokers omit its default message, and clients add it."""
-
 NO_ID: Final = bytes(16)
 """The topic id of a topic that the message identifies by name."""
 

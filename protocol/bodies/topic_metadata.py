@@ -24,9 +24,6 @@ BY_ID: Final = 12
 TOPICS_PER_REQUEST: Final = 500
 """Limit on the topics of one request. The response names all their partitions, and the gateway decodes it at once."""
 
-UNKNOWN_TOPIC: Final = 3
-LEADER_NOT_AVAILABLE: Final = 5
-TOPIC_AUTHORIZATION_FAILED: Final = 29
 
 _KEY: Final = ApiKey.METADATA
 _RACK_SINCE: Final = 1

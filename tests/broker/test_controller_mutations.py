@@ -23,7 +23,7 @@ from loadtest.scenarios.mutations.comparison import (
 from loadtest.scenarios.mutations.raw import RawAdmin
 from loadtest.scenarios.mutations.script import NUM_PARTITIONS, SCENARIOS, THROTTLED
 from loadtest.testkit.kafka import KafkaCluster, ToolError, run_tool
-from protocol.bodies.topic_metadata import UNKNOWN_TOPIC
+from protocol.error_codes import ErrorCode
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
@@ -195,7 +195,7 @@ def test_topics_over_the_quota_are_not_created(cluster: KafkaCluster, gateway: W
 
     direct = {"bootstrap.servers": cluster.bootstrap_servers}
     with closing(RawAdmin(gateway.bootstrap_servers, "maker")) as admin:
-        assert set(admin.describe(names, create=True).errors.values()) == {UNKNOWN_TOPIC}
+        assert set(admin.describe(names, create=True).errors.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         wait_until(created, "the first topic is created")
         admin.describe(names, create=True)
     with closing(RawAdmin(cluster.bootstrap_servers, "direct")) as broker:

@@ -1,9 +1,14 @@
 """The parts of a gateway know the same config, also after a reload."""
 
 import asyncio
+import logging
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from gateway.features.groups.feature import Groups
+from gateway.features.ledger.feature import Ledger
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.parts import InstalledFeatures, SharedParts
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
@@ -38,3 +43,25 @@ async def test_quota_api_takes_groups_that_do_not_count_now(tmp_path: Path) -> N
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+async def test_other_features_stop_after_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = parsed(MINIMAL + f"ledger: {{path: {tmp_path / 'ledger.jsonl'}}}\n")
+    path = tmp_path / "weir.yaml"
+    features = InstalledFeatures(SharedParts(path, config, None), path, config, None)
+    stopped = []
+
+    async def stop(ledger: Ledger) -> None:
+        stopped.append(ledger)
+
+    async def fail(groups: Groups) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(Groups, "stop", fail)
+    monkeypatch.setattr(Ledger, "stop", stop)
+    with caplog.at_level(logging.ERROR):
+        await features.stop()
+    assert stopped == [features.ledger]
+    assert caplog.messages == ["feature failed while it stopped: Groups"]

@@ -154,8 +154,8 @@ METRICS: tuple[Row, ...] = (
           _per_shadow(lambda row: row.throttled_total)),
     Value("counter", "weir_shadow_throttle_seconds_total", "Throttle times that a shadow limit would have caused for a client"
           " that waits, summed up.", _SHADOW, _per_shadow(lambda row: row.throttle_seconds_total)),
-    Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
-          " session timeout.", ("kind",), reasons(lambda scrape: scrape.small_quotas), merge="max"),
+    Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than a usual"
+          " client waits.", ("kind",), reasons(lambda scrape: scrape.small_quotas), merge="max"),
     Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket, because of quotas.max_entities.", (),
           one(lambda scrape: scrape.overflowed)),
     Value("gauge", "weir_quota_enforced", "1 if quotas are enforced, 0 if they are only measured.", (),

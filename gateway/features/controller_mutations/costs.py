@@ -12,16 +12,12 @@ from typing import Final, NamedTuple, TypeVar
 from gateway.whole_number import whole_number
 from protocol.api_keys import ApiKey
 from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
-from protocol.bodies.topic_metadata import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, TopicMetadata
+from protocol.bodies.topic_metadata import TopicMetadata
+from protocol.error_codes import ErrorCode
 
-NO_ERROR: Final = 0
-_ALREADY_EXISTS: Final = 36
-_INVALID_PARTITIONS: Final = 37
-_INVALID_ASSIGNMENT: Final = 39
-_UNKNOWN_TOPIC_ID: Final = 100
-_MISSING_MESSAGES: Final = {
-    UNKNOWN_TOPIC: "This server does not host this topic-partition.",
-    _UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+_MISSING_MESSAGES: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
 }
 """Only for DeleteTopics. For CreatePartitions of an unknown topic, KRaft sends no text."""
 
@@ -56,7 +52,7 @@ class Forecast(NamedTuple):
     """
 
     cost: int
-    error: int = NO_ERROR
+    error: int = ErrorCode.NONE
     message: str | None = None
 
 
@@ -183,7 +179,7 @@ class Forecasts:
         elif topic.replication_factor < -1 or topic.replication_factor == 0 or topic.partitions < -1 or topic.partitions == 0:
             return _INVALID
         if self._exists(topic.name or "", now):
-            return Forecast(0, _ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+            return Forecast(0, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         if assigned:
             return Forecast(topic.assignments)
         if topic.partitions > 0:
@@ -197,7 +193,10 @@ class Forecasts:
             return recent > 0
         found = self.found.get(name)
         # A client without the right to see a topic may still have the right to create it.
-        return found is not None and found.error not in (UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
+        return found is not None and found.error not in (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
 
     def _of_existing(self, topic: RequestedTopic, now: float) -> list[Forecast]:
         """The forecasts of a deletion or growth, one from each source that knows the topic. The most reliable source is first.
@@ -221,19 +220,21 @@ class Forecasts:
             return Forecast(0, self._missing(topic))
         more = topic.partitions - partitions
         if more == 0:
-            return Forecast(0, _INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
+            return Forecast(0, ErrorCode.INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
         if more < 0:
             has = f"The topic {topic.name} currently has {partitions} partition(s)"
-            return Forecast(0, _INVALID_PARTITIONS, f"{has}; {topic.partitions} would not be an increase.")
+            return Forecast(0, ErrorCode.INVALID_PARTITIONS, f"{has}; {topic.partitions} would not be an increase.")
         if topic.assignments not in (-1, more):
             only = f"but only {topic.assignments} assignment(s) were specified."
-            return Forecast(0, _INVALID_ASSIGNMENT, f"Attempted to add {more} additional partition(s), {only}")
+            return Forecast(0, ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Attempted to add {more} additional partition(s), {only}")
         return Forecast(more)
 
     def _missing(self, topic: RequestedTopic) -> int:
         """The error code for a missing topic."""
         found = self._described(topic)
-        return (found.error if found is not None else 0) or (_UNKNOWN_TOPIC_ID if topic.name is None else UNKNOWN_TOPIC)
+        return (found.error if found is not None else 0) or (
+            ErrorCode.UNKNOWN_TOPIC_ID if topic.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     def _described(self, topic: RequestedTopic) -> TopicMetadata | None:
         return self.found.get(topic.topic_id if topic.name is None else topic.name)
@@ -260,6 +261,6 @@ def by_key(results: Iterable[TopicResult]) -> dict[TopicKey, TopicResult]:
     found: dict[TopicKey, TopicResult] = {}
     for result in results:
         for names in ((result.name, NO_ID), (None, result.topic_id), (result.name, result.topic_id)):
-            if result.error == NO_ERROR or names not in found:
+            if result.error == ErrorCode.NONE or names not in found:
                 found[names] = result
     return found

@@ -12,7 +12,7 @@ decides about the charge. A topic that the controller creates is still missing t
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.features.controller_mutations.costs import NO_ERROR, KnownTopics
+from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.handlers import have_limits
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
@@ -35,14 +35,15 @@ from protocol.api_keys import ApiKey
 from protocol.bodies import metadata_request, topic_metadata
 from protocol.bodies.metadata_request import MetadataRequest
 from protocol.bodies.topic_lists import is_legal_name
-from protocol.bodies.topic_metadata import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC, TopicMetadata
+from protocol.bodies.topic_metadata import TopicMetadata
 from protocol.cursor import MAX_ELEMENTS
+from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
 _KIND: Final = KIND.name
 _REMEDY: Final = "ask for the topics in several requests"
-_CREATED: Final = frozenset({NO_ERROR, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE})
+_CREATED: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 """Errors for a topic that the broker has asked the controller for: KRaft's and ZooKeeper's. Redpanda waits, and has none."""
 
 
@@ -136,7 +137,9 @@ class MetadataHandler:
             self._lookups.send(request, took, now)
 
     def _find(self, topics: list[TopicMetadata], now: float) -> None:  # noqa: ARG002
-        self._missing += [topic.name for topic in topics if topic.name is not None and topic.error == UNKNOWN_TOPIC]
+        self._missing += [
+            topic.name for topic in topics if topic.name is not None and topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
 
     def _charge(self, topics: list[TopicMetadata], now: float) -> None:
         """Charge the topics that the broker creates."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.features.controller_mutations.costs import NO_ERROR, Forecast, Forecasts, KnownTopics, TopicKey, by_key, key
+from gateway.features.controller_mutations.costs import Forecast, Forecasts, KnownTopics, TopicKey, by_key, key
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
 from gateway.proxy.handler import (
@@ -40,13 +40,8 @@ from gateway.quotas.shadows import ShadowBucket
 from protocol.api_keys import ApiKey
 from protocol.bodies import addresses, api_versions, topic_lists
 from protocol.bodies import topic_metadata as metadata
-from protocol.bodies.topic_lists import (
-    NO_ID,
-    THROTTLING_QUOTA_EXCEEDED,
-    RequestedTopic,
-    TopicResult,
-    is_legal_name,
-)
+from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
+from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
 MAX_CREATED_PARTITIONS: Final = 10_000
@@ -54,9 +49,9 @@ MAX_CREATED_PARTITIONS: Final = 10_000
 refuses a longer CreateTopics before it checks the quota."""
 
 _KIND: Final = KIND.name
-_REQUEST_TIMED_OUT: Final = 7
-# CreatePartitions charges the quota before it places replicas: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
-_CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
+# CreatePartitions charges the quota before it places replicas.
+_PLACEMENT_ERRORS: Final = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT})
+_CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: _PLACEMENT_ERRORS}
 
 
 def handler_factories(known: KnownTopics, under_way: UnderWay | None = None) -> dict[int, HandlerFactory]:
@@ -71,7 +66,7 @@ class _Topic:
 
     requested: RequestedTopic
     cost: int = 0
-    error: int = NO_ERROR
+    error: int = ErrorCode.NONE
     message: str | None = None
 
 
@@ -129,7 +124,7 @@ class MutationHandler:
     def _forward(self, quota: MutationQuota, request: Request, now: float) -> Verdict:
         """Forward the admitted topics, or answer the request if there is none."""
         frame, header = request.cut()
-        kept = [topic.requested for topic in self._topics if topic.error == NO_ERROR]
+        kept = [topic.requested for topic in self._topics if topic.error == ErrorCode.NONE]
         if not kept and self._topics:
             verdict = quota.settle(now)
             if verdict[0] > 0.0:
@@ -153,12 +148,12 @@ class MutationHandler:
         response = topic_lists.read_response(self._key, self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
-        if all(topic.error == NO_ERROR for topic in self._topics):
+        if all(topic.error == ErrorCode.NONE for topic in self._topics):
             return frame
         merged: list[bytes] = []
         left = {result.start: result for result in response.results}
         for topic in _first_of_each(self._topics):
-            if topic.error != NO_ERROR:
+            if topic.error != ErrorCode.NONE:
                 merged.append(self._refusal(topic))
             elif (found := results.get(key(topic.requested))) is not None and found.start in left:
                 del left[found.start]
@@ -216,13 +211,13 @@ class MutationHandler:
         admitted = not whole or quota.admit(MAX_CREATED_PARTITIONS, now)
         depends = False
         for topic, forecast in zip(self._topics, forecasts, strict=True):
-            topic.cost, topic.error, topic.message = 0, NO_ERROR, None
+            topic.cost, topic.error, topic.message = 0, ErrorCode.NONE, None
             if forecast.cost > 0:
                 admitted = admitted if whole else quota.admit(forecast.cost, now)
                 topic.cost = forecast.cost if admitted else 0
-                topic.error = NO_ERROR if admitted else THROTTLING_QUOTA_EXCEEDED
+                topic.error = ErrorCode.NONE if admitted else ErrorCode.THROTTLING_QUOTA_EXCEEDED
                 depends = True
-            elif forecast.error != NO_ERROR:
+            elif forecast.error != ErrorCode.NONE:
                 if quota.in_debt(now):
                     topic.error, topic.message = forecast.error, forecast.message
                 depends = True
@@ -243,10 +238,10 @@ class MutationHandler:
             self._reservation = None
         paid: dict[int, int] = {}  # by the offset of the result: entries by name and by id may find the same one
         for topic in self._topics:
-            if topic.error != NO_ERROR:
+            if topic.error != ErrorCode.NONE:
                 continue
             result = results.get(key(topic.requested))
-            if result is None or result.error == _REQUEST_TIMED_OUT:
+            if result is None or result.error == ErrorCode.REQUEST_TIMED_OUT:
                 # The controller may still do the work. With ZooKeeper it answers so at once if timeout_ms is 0.
                 worth = min(topic.cost, unknown)
                 unknown -= worth
@@ -263,7 +258,7 @@ class MutationHandler:
     def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
         """The partitions that the broker itself charges for the result of a topic."""
         requested, api_key = topic.requested, self._key
-        if result.error != NO_ERROR:
+        if result.error != ErrorCode.NONE:
             return topic.cost if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
         name = requested.name or result.name or self._known.name_of(requested.topic_id)
         if api_key == ApiKey.DELETE_TOPICS:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.alterations import UNKNOWN_SERVER_ERROR, QuotaApiError
+from gateway.alterations import QuotaApiError
 from gateway.features.quota_api.rules import with_brokers
 from gateway.quotas.entity import GROUP
 from gateway.steps import Steps, at_once, drained
@@ -17,6 +17,7 @@ from protocol.bodies.client_quotas import (
     DescribeResponse,
     describe_response_in_steps,
 )
+from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 
 
@@ -66,7 +67,7 @@ def merged(
         return refused(version, correlation_id, error.code, error.message, theirs.throttle_time_ms)
     except InvalidFrame as error:
         text = f"Weir can not read the broker's answer: {error}."
-        return refused(version, correlation_id, UNKNOWN_SERVER_ERROR, text, theirs.throttle_time_ms)
+        return refused(version, correlation_id, ErrorCode.UNKNOWN_SERVER_ERROR, text, theirs.throttle_time_ms)
     return (yield from describe_response_in_steps(version, correlation_id, theirs._replace(entries=drained(entries))))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.alter_queue import AlterQueue, AlterTask, denied
 from gateway.alter_right import AlterRight
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, QuotaApiError
+from gateway.alterations import QuotaApiError
 from gateway.features.quota_api.descriptions import Describe, TakeSteps, merged, of_groups, refused
 from gateway.features.quota_api.rules import names_one, wanted
 from gateway.proxy.handler import (
@@ -41,6 +41,7 @@ from protocol.bodies.client_quotas import (
     EntityPart,
 )
 from protocol.cursor import MAX_REPEATED_CHARACTERS
+from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
 ONE_ENTITY: Final = DescribeRequest((Component("user", MATCH_DEFAULT, None), Component("client-id", MATCH_DEFAULT, None)), True)
@@ -81,7 +82,7 @@ class DescribeClientQuotas:
         self._version = header.api_version
         listed = self._queue.allows(client.user)
         if listed is False:
-            return self._refuse(header, CLUSTER_AUTHORIZATION_FAILED, denied(client.user))
+            return self._refuse(header, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied(client.user))
         self._request = client_quotas.read_describe_request(frame, header)
         if listed:
             try:
@@ -91,7 +92,7 @@ class DescribeClientQuotas:
         self._asked = True
         if of_groups(self._request):
             if listed:
-                self._answer_with(DescribeResponse(0, NONE, None, ()), header.correlation_id)
+                self._answer_with(DescribeResponse(0, ErrorCode.NONE, None, ()), header.correlation_id)
                 return WAIT
             frame = client_quotas.write_describe_request(frame, header, ONE_ENTITY)
         self._connection.send_own_request(frame, self._take, now)
@@ -103,7 +104,7 @@ class DescribeClientQuotas:
 
     def _take(self, frame: bytes, now: float) -> None:  # noqa: ARG002
         theirs = client_quotas.read_describe_response(self._version, frame)
-        if theirs.error_code == NONE:
+        if theirs.error_code == ErrorCode.NONE:
             self._answer_with(theirs, _correlation_id(frame))
         else:
             self._answer = frame
@@ -193,11 +194,11 @@ class AlterClientQuotas:
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """Merge the broker's errors into the results, and undo Weir's changes of the entities that the broker refuses."""
         theirs = client_quotas.read_alter_response(self._version, frame)
-        failed = {frozenset(result.entity): result for result in theirs.results if result.error_code != NONE}
+        failed = {frozenset(result.entity): result for result in theirs.results if result.error_code != ErrorCode.NONE}
         for entity, result in self._results.items():
             refused = failed.get(frozenset(entity))
             if refused is not None and self._task is not None:
-                if result.error_code == NONE:
+                if result.error_code == ErrorCode.NONE:
                     self._results[entity] = refused
                 self._queue.undo(self._task, entity)
         return self._written(self._results.values(), theirs.throttle_time_ms)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue, AlterTask
-from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, Change, QuotaApiError
+from gateway.alterations import Alteration, Change, QuotaApiError
 from gateway.features.quota_api.host_names import HostNames
 from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, check_room, described, ips, undone
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
@@ -18,6 +18,7 @@ from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 from gateway.quotas.kinds import small_quota_warning
 from gateway.steps import Steps
 from protocol.bodies.client_quotas import Component, DescribedEntity
+from protocol.error_codes import ErrorCode
 
 RETRY_SECONDS = 60.0
 """The time after which Weir tries again to undo changes and to resolve host names. The next request undoes changes earlier."""
@@ -175,7 +176,9 @@ class QuotaAdmin:
                 text = "quotas set through the API can't be saved: %s, %s — %s"
                 _log.warning(text, error, error.outcome, error.remedy, extra={"reason": "quotas_not_saved"})
                 for _, wanted in changing:
-                    wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
+                    wanted.fail_changes(
+                        ErrorCode.UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}."
+                    )
                 undos = []  # those in the queue are tried again
         del self._queue.undos[: len(undos)]
         for task, wanted in found:
@@ -273,7 +276,7 @@ def _fail(tasks: Sequence[AlterTask], message: str) -> None:
         if task.alteration is None:
             task.alteration = Alteration()
             for entry in task.request.entries:
-                task.alteration.fail(entry.entity, UNKNOWN_SERVER_ERROR, message)
+                task.alteration.fail(entry.entity, ErrorCode.UNKNOWN_SERVER_ERROR, message)
             task.done()
 
 

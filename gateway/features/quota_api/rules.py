@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from math import isinf
 from typing import Final, NamedTuple
 
-from gateway.alterations import INVALID_REQUEST, NONE, Alteration, Change, Parts, QuotaApiError, entity_of, names_of
+from gateway.alterations import Alteration, Change, Parts, QuotaApiError, entity_of, names_of
 from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName, EntityQuota
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
@@ -27,9 +27,7 @@ from protocol.bodies.client_quotas import (
     EntityPart,
 )
 from protocol.cursor import MAX_STRING_BYTES
-
-UNSUPPORTED_VERSION: Final = 35
-"""Kafka's error code."""
+from protocol.error_codes import ErrorCode
 
 MAX_ENTITIES: Final = 100_000
 """The maximum number of entities with quotas from the API. The entities of the config file do not count."""
@@ -83,7 +81,7 @@ def alteration(
         entity = _ordered(parts)
         ops = {op.key: op.value for op in entry.ops}
         if entity in found.results or len(ops) < len(entry.ops):
-            found.fail(entity, INVALID_REQUEST, f"Ignoring duplicate entity {_java_text(entity)}")
+            found.fail(entity, ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_java_text(entity)}")
             continue
         try:
             _check_entity(parts, resolvable)
@@ -93,7 +91,7 @@ def alteration(
         except QuotaApiError as error:
             found.fail(entity, error.code, error.message)
             continue
-        found.results[entity] = AlterResult(NONE, None, entity)
+        found.results[entity] = AlterResult(ErrorCode.NONE, None, entity)
         target = entity_of(parts)
         found.changes += [Change(target, key, value) for key, value in ops.items() if key not in _BROKERS_KEYS]
         brokers = tuple(op for op in entry.ops if op.key in _BROKERS_KEYS)
@@ -123,7 +121,9 @@ def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
 def check_room(before: DynamicQuotas, after: DynamicQuotas) -> None:
     """Raises QuotaApiError if there are more entities than `MAX_ENTITIES`, and more than before."""
     if len(after) > max(MAX_ENTITIES, len(before)):
-        raise QuotaApiError(INVALID_REQUEST, f"Quotas of more than {MAX_ENTITIES} entities can not be kept: remove some first.")
+        raise QuotaApiError(
+            ErrorCode.INVALID_REQUEST, f"Quotas of more than {MAX_ENTITIES} entities can not be kept: remove some first."
+        )
 
 
 def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change]) -> list[Change]:
@@ -289,7 +289,7 @@ def wanted(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[
         if kind in names or kind in types:
             raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in _TYPES:
-            raise QuotaApiError(UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+            raise QuotaApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         if how == MATCH_EXACT:
             if match is None:
                 raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
@@ -313,7 +313,7 @@ def wanted(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[
 
 
 def _invalid(message: str) -> QuotaApiError:
-    return QuotaApiError(INVALID_REQUEST, message)
+    return QuotaApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _ordered(parts: Parts) -> tuple[EntityPart, ...]:

@@ -7,19 +7,17 @@ from pydantic import AfterValidator, Field, model_validator
 from gateway.config.section import MAX_INT64, Section, TopicName, WindowConfig, described, invalid
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
+from protocol.error_codes import ErrorCode
 
 _SHOWN = 5
 
-NOT_ENOUGH_REPLICAS = 19
-THROTTLING_QUOTA_EXCEEDED = 89
-
 
 def _retriable(code: int) -> int:
-    if code not in (NOT_ENOUGH_REPLICAS, THROTTLING_QUOTA_EXCEEDED):
+    if code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
         raise invalid(
             "is not an error after which producers send the batch again",
-            f"write {NOT_ENOUGH_REPLICAS} (NOT_ENOUGH_REPLICAS), after which all clients retry, or "
-            f"{THROTTLING_QUOTA_EXCEEDED} (THROTTLING_QUOTA_EXCEEDED), after which the Java client retries",
+            f"write {ErrorCode.NOT_ENOUGH_REPLICAS} (NOT_ENOUGH_REPLICAS), after which all clients retry, or "
+            f"{ErrorCode.THROTTLING_QUOTA_EXCEEDED} (THROTTLING_QUOTA_EXCEEDED), after which the Java client retries",
         )
     return code
 
@@ -43,7 +41,7 @@ class TopicsConfig(Section):
     )
     error_code: Annotated[int, AfterValidator(_retriable)] = described(
         "Kafka's error code for rejected partitions: 19 (NOT_ENOUGH_REPLICAS) or 89 (THROTTLING_QUOTA_EXCEEDED).",
-        NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS.value,
     )
 
     @model_validator(mode="after")

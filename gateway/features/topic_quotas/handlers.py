@@ -12,8 +12,8 @@ from typing import Final
 
 from gateway.alter_queue import AlterTask
 from gateway.alter_right import AlterRight
-from gateway.alterations import INVALID_REQUEST, NONE, QuotaApiError
-from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, TopicThresholds, parse, parts_of, shown
+from gateway.alterations import QuotaApiError
+from gateway.features.topic_quotas.thresholds import KEY, TopicThresholds, parse, parts_of, shown
 from gateway.proxy.handler import (
     COLLECT,
     FORWARD,
@@ -33,13 +33,14 @@ from protocol.api_keys import ApiKey
 from protocol.bodies import configs
 from protocol.bodies import topic_metadata as metadata
 from protocol.bodies.configs import AlteredResource, ConfigOp, DescribedThreshold
+from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
 MAX_DESCRIBED_BYTES: Final = 1 << 20
 """The longest answer to DescribeConfigs to which Weir adds thresholds: some 150 topics. Longer answers pass unchanged."""
 
 _KEY_BYTES: Final = KEY.encode()
-_NOT_THERE: Final = frozenset({metadata.UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_FAILED})
+_NOT_THERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 17, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 """UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED."""
 
 
@@ -55,7 +56,7 @@ class _TopicChange:
     changes: bool = False
     named: bool = True
     same: bool = False
-    error: int = NONE
+    error: int = ErrorCode.NONE
     message: str | None = None
 
     def fail(self, error: int, message: str | None) -> None:
@@ -122,11 +123,11 @@ class AlterConfigs:
             ops = list(resource.ops)
             if own is not None:
                 result = changed.get(parts_of(own.topic)) if own.changes else None
-                if result is not None and result.error_code != NONE:
+                if result is not None and result.error_code != ErrorCode.NONE:
                     own.fail(result.error_code, result.message)
                 ops = [op for op in ops if op.name != KEY]
                 # AlterConfigs removes all configs that it does not name, so an empty AlterConfigs is forwarded as well.
-                if own.error != NONE or (not ops and header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS):
+                if own.error != ErrorCode.NONE or (not ops and header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS):
                     continue
             kept.append((resource, ops))
             self._forwarded.add(number)
@@ -150,12 +151,12 @@ class AlterConfigs:
             if found is None:
                 continue
             results.append(found.encoded)
-            if found.error != NONE and own is not None and own.changes and self._task is not None:
+            if found.error != ErrorCode.NONE and own is not None and own.changes and self._task is not None:
                 self._thresholds.queue.undo(self._task, parts_of(own.topic))
         return configs.with_results(self._key, self._version, frame, results)
 
     def _result(self, resource: AlteredResource, own: _TopicChange | None) -> bytes:
-        error, message = (NONE, None) if own is None else (own.error, own.message)
+        error, message = (ErrorCode.NONE, None) if own is None else (own.error, own.message)
         return configs.result(self._key, self._version, error, message, resource)
 
     def _parse(self, frame: bytes, header: RequestHeader) -> None:
@@ -173,7 +174,7 @@ class AlterConfigs:
             if own is None:
                 continue
             if resource.name in seen:
-                own.fail(INVALID_REQUEST, "Each resource must appear at most once.")
+                own.fail(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             seen.add(resource.name)
             self._own[number] = own
 
@@ -215,7 +216,7 @@ class AlterConfigs:
     def _take_topics(self, answer: bytes, now: float) -> None:  # noqa: ARG002
         errors = {topic.name: topic.error for topic in metadata.read_topics(metadata.BY_NAME, answer)}
         for own in self._own.values():
-            error = errors.get(own.topic, NONE)
+            error = errors.get(own.topic, ErrorCode.NONE)
             if own.changes and own.threshold is not None and error in _NOT_THERE:
                 own.fail(error, None)
         if self._lookups.pending == 0:
@@ -282,10 +283,12 @@ def handler_factories(thresholds: TopicThresholds) -> dict[int, HandlerFactory]:
 def _wanted(ops: list[ConfigOp]) -> float | None:
     """The new threshold of a topic; None to remove it. Raises QuotaApiError."""
     if len(ops) > 1:
-        raise QuotaApiError(INVALID_REQUEST, "Error due to duplicate config keys")
+        raise QuotaApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     op = ops[0]
     if op.operation == configs.DELETE:
         return None
     if op.operation != configs.SET:
-        raise QuotaApiError(INVALID_CONFIG, f"Can't append to or subtract from key {KEY}: its type is not LIST. Use SET.")
+        raise QuotaApiError(
+            ErrorCode.INVALID_CONFIG, f"Can't append to or subtract from key {KEY}: its type is not LIST. Use SET."
+        )
     return parse(op.value)

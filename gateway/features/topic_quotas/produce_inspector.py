@@ -25,54 +25,19 @@ from protocol.bodies.produced_topics import (
     remainder,
     scan_whole,
 )
+from protocol.error_codes import ErrorCode, name_of
 from protocol.headers import RequestHeader
-
-_NO_ERROR: Final = 0
 
 QUOTA: Final = "quota"
 """The reason of Weir's own rejections. All other reasons are names of the broker's errors."""
 
 MESSAGE: Final = "Weir: the topic is over its share of total.bytes.in.per.sec.threshold; try again later"
 
-_ERROR_NAMES: Final = {
-    -1: "UNKNOWN_SERVER_ERROR",
-    2: "CORRUPT_MESSAGE",
-    3: "UNKNOWN_TOPIC_OR_PARTITION",
-    5: "LEADER_NOT_AVAILABLE",
-    6: "NOT_LEADER_OR_FOLLOWER",
-    7: "REQUEST_TIMED_OUT",
-    10: "MESSAGE_TOO_LARGE",
-    17: "INVALID_TOPIC_EXCEPTION",
-    18: "RECORD_LIST_TOO_LARGE",
-    19: "NOT_ENOUGH_REPLICAS",
-    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    21: "INVALID_REQUIRED_ACKS",
-    29: "TOPIC_AUTHORIZATION_FAILED",
-    31: "CLUSTER_AUTHORIZATION_FAILED",
-    32: "INVALID_TIMESTAMP",
-    43: "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-    45: "OUT_OF_ORDER_SEQUENCE_NUMBER",
-    46: "DUPLICATE_SEQUENCE_NUMBER",
-    47: "INVALID_PRODUCER_EPOCH",
-    48: "INVALID_TXN_STATE",
-    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    56: "KAFKA_STORAGE_ERROR",
-    59: "UNKNOWN_PRODUCER_ID",
-    74: "FENCED_LEADER_EPOCH",
-    76: "UNSUPPORTED_COMPRESSION_TYPE",
-    87: "INVALID_RECORD",
-    89: "THROTTLING_QUOTA_EXCEEDED",
-    90: "PRODUCER_FENCED",
-    100: "UNKNOWN_TOPIC_ID",
-    120: "TRANSACTION_ABORTABLE",
-}
-"""The error codes in answers to Produce, and their names in Kafka's `Errors`."""
+_APPENDED: Final = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""REQUEST_TIMED_OUT follows a wait for the replicas."""
 
-_APPENDED: Final = frozenset({0, 7, 20})
-"""No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, which follows a wait for the replicas."""
-
-_INVALID: Final = frozenset({76, 87})
-"""UNSUPPORTED_COMPRESSION_TYPE and INVALID_RECORD: the errors of `ProduceRequest.validateRecords`.
+_INVALID: Final = frozenset({ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_RECORD})
+"""The errors of `ProduceRequest.validateRecords`.
 
 If a partition is named twice, the error of its invalid records hides that the broker has appended the valid ones.
 """
@@ -131,7 +96,7 @@ class TopicInspector:
 
     def end_for(self, error: int) -> None:
         """End the connection for the broker's error in a request with acks=0, as Kafka does."""
-        name = _ERROR_NAMES.get(error, str(error))
+        name = name_of(error)
         self._connection.end(f"the broker refuses a partition ({name}), and {NO_ANSWER}")
 
     def count(self, quotas: TopicQuotas, key: bytes, size: int, error: int, now: float, *, by_id: bool) -> None:
@@ -146,7 +111,7 @@ class TopicInspector:
                 quotas.throttled(use, size)
                 self.report(quotas, use, QUOTA, size, now, enforced=False)
             return
-        reason = _ERROR_NAMES.get(error, str(error))
+        reason = name_of(error)
         self.report(quotas, quotas.refused(key, size, reason, now, by_id=by_id), reason, size, now)
 
     def report(self, quotas: TopicQuotas, use: TopicUse, reason: str, size: int, now: float, *, enforced: bool = True) -> None:
@@ -240,7 +205,7 @@ class InspectedRequest:
 
     def _take_results(self, frame: bytes, now: float) -> None:
         for result in self._count(frame, now).partitions.values():
-            if result.error != _NO_ERROR:
+            if result.error != ErrorCode.NONE:
                 self._inspector.end_for(result.error)
                 return
 
@@ -261,7 +226,7 @@ class InspectedRequest:
             if result is not None:
                 key, error = partition[0], result.error
                 if error in _INVALID and partition in largest:
-                    size, error = largest[partition], _NO_ERROR
+                    size, error = largest[partition], ErrorCode.NONE
                 sizes[key, error] = sizes.get((key, error), 0) + size
         for (key, error), size in sizes.items():
             self._inspector.count(self._quotas, key, size, error, now, by_id=self._by_id)

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from gateway.alter_queue import AlterQueue, AlterTask
-from gateway.alterations import NONE, Alteration, Change, QuotaApiError
+from gateway.alterations import Alteration, Change, QuotaApiError
 from gateway.config.section import MAX_INT64
 from gateway.quotas.entity import TOPIC, ClientQuotaEntity, DynamicQuotas
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
+from protocol.error_codes import ErrorCode
 
 KEY: Final = "bytes.in.per.sec.threshold"
 TOTAL: Final = "total.bytes.in.per.sec.threshold"
 
-INVALID_CONFIG: Final = 40
 
 _DIGITS: Final = 19
 _SHOWN: Final = 100  # characters of a value, in an error
@@ -45,7 +45,7 @@ def parse(value: str | None) -> float:
     text = (value or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and 0 < int(text) <= MAX_INT64):
         raise QuotaApiError(
-            INVALID_CONFIG,
+            ErrorCode.INVALID_CONFIG,
             f"Invalid value {str(value)[:_SHOWN]} for configuration {KEY}: write bytes per second, from 1 to {MAX_INT64}.",
         )
     return float(text)
@@ -95,7 +95,7 @@ class TopicThresholds:
         """The changes in a request that `alter_request` made."""
         found = Alteration()
         for entry in request.entries:
-            found.results[entry.entity] = AlterResult(NONE, None, entry.entity)
+            found.results[entry.entity] = AlterResult(ErrorCode.NONE, None, entry.entity)
             for part in entry.entity:
                 found.changes += [Change(ClientQuotaEntity(topic=part.name), op.key, op.value) for op in entry.ops]
         return found
@@ -118,7 +118,7 @@ def check_sum(limits: TopicLimits, before: DynamicQuotas, after: DynamicQuotas) 
     sums = [sum({**limits.explicit, **thresholds(quotas)}.values()) for quotas in (before, after)]
     if sums[1] > max(limits.total, sums[0]):
         raise QuotaApiError(
-            INVALID_CONFIG,
+            ErrorCode.INVALID_CONFIG,
             f"Explicit thresholds of topics would add up to {sums[1]:.0f}, {sums[1] - limits.total:.0f} more than {TOTAL} "
             f"{limits.total:.0f}. Lower some of {KEY}, or raise the total in Weir's config file.",
         )

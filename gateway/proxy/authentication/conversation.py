@@ -1,5 +1,6 @@
 """One connection's SASL authentication: both sides' messages, and the resulting user."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -7,12 +8,13 @@ from gateway.proxy.authentication.mechanisms import READERS, Mechanism, Mechanis
 from gateway.proxy.authentication.sasl_states import SaslEvent, SaslState, after
 from gateway.quotas.groups import NO_CLAIMS, Claims
 from protocol.bodies import sasl
+from protocol.error_codes import ErrorCode
 from protocol.errors import ProtocolError
 
-FAILURES = {
-    sasl.SASL_AUTHENTICATION_FAILED: "refused",
-    sasl.UNSUPPORTED_SASL_MECHANISM: "unsupported_mechanism",
-    sasl.ILLEGAL_SASL_STATE: "illegal_state",
+FAILURES: Mapping[int, str] = {
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "refused",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "unsupported_mechanism",
+    ErrorCode.ILLEGAL_SASL_STATE: "illegal_state",
 }
 """The metric label for a broker's error code. Any other code is a `broker_error`."""
 
@@ -111,7 +113,7 @@ class Authentication:
 
     def broker_agrees(self, error_code: int) -> Outcome:
         """The broker's answer to SaslHandshake."""
-        if error_code != sasl.NONE:
+        if error_code != ErrorCode.NONE:
             return self._refused(error_code)
         self._fire(SaslEvent.AGREE)
         return Outcome(Step.GOES_ON, self.mechanism)
@@ -123,11 +125,11 @@ class Authentication:
 
     def broker_answers(self, error_code: int, token: bytes) -> Outcome:
         """The broker's answer to the token."""
-        if error_code != sasl.NONE:
+        if error_code != ErrorCode.NONE:
             return self._refused(error_code)
         verdict = self._reader.broker_answers(token)
         if verdict is MechanismVerdict.REFUSED:
-            return self._refused(sasl.SASL_AUTHENTICATION_FAILED)
+            return self._refused(ErrorCode.SASL_AUTHENTICATION_FAILED)
         name = self._reader.name
         if verdict is not MechanismVerdict.CHALLENGED and name is None and not self._reader.hidden:
             self._fire(SaslEvent.REFUSE)

@@ -13,6 +13,7 @@ from gateway.quotas.line import Consumer
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch
 from protocol.cursor import LENGTH_BYTES
+from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete
 from protocol.throttle import read_throttle, throttle_offset
 
@@ -24,9 +25,6 @@ THROTTLE_TO_SESSION_END: Final = 10
 
 LEAST_THROTTLE_MS: Final = 1
 """Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
-
-_INVALID_FETCH_SESSION_EPOCH: Final = 71
-"""Clients then close their session, and begin a new one with a full Fetch (KIP-227)."""
 
 _UNKNOWN_BATCH_BYTES: Final = 1 << 20
 """Brokers take batches of this size, unless they are configured otherwise."""
@@ -74,10 +72,10 @@ class FetchHandler:
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             if not _may_drop(buckets, now):
-                # A full Fetch costs the broker nothing while its client is in debt.
+                # Clients then begin a session with a full Fetch (KIP-227), which costs the broker nothing during a debt.
                 self._ended_session = head.session_id
                 answer = fetch.empty_response(
-                    version, header.correlation_id, 0, LEAST_THROTTLE_MS, _INVALID_FETCH_SESSION_EPOCH
+                    version, header.correlation_id, 0, LEAST_THROTTLE_MS, ErrorCode.INVALID_FETCH_SESSION_EPOCH
                 )
                 return Answer(answer)
             request.entry.special = muted = ChargedFetch(muted=True, in_session=True)

@@ -17,7 +17,7 @@ from gateway.proxy.handler import (
 )
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.produce_gate import NO_ANSWER, InspectedProduce, ProduceInspector
-from gateway.proxy.sequence_gaps import NOT_ENOUGH_REPLICAS, GapRequest, SequenceGaps
+from gateway.proxy.sequence_gaps import GapRequest, SequenceGaps
 from gateway.proxy.wire import Wire
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import VOLUMES
@@ -28,6 +28,7 @@ from protocol.api_keys import ApiKey
 from protocol.bodies import produce
 from protocol.bodies.produced_topics import indexes_of, scan_whole
 from protocol.cursor import LENGTH_BYTES
+from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.headers import parse_request_header
 
@@ -47,7 +48,8 @@ class ProduceHandler:
 
     __slots__ = (
         "_client", "_connection", "_fast_path", "_gaps", "_gate", "_half_closed", "_inspector", "_internal",
-        "_own_topics", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unread", "_wire",
+        "_own_topics", "_pay_from", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unpaid", "_unread",
+        "_wire",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
@@ -68,6 +70,8 @@ class ProduceHandler:
         self._half_closed = False
         self._payers: tuple[Bucket, ...] = ()  # they have paid for `_prepaid` bytes of a request that is collected
         self._prepaid = 0
+        self._unpaid = 0  # bytes of that request that have arrived, and are paid from the time `_pay_from` on
+        self._pay_from = 0.0
 
     def handle(self, request: Request, now: float) -> Verdict:
         if self._gate.paused:
@@ -79,6 +83,10 @@ class ProduceHandler:
         # A collected request had its turn when it began, and the debt may be its own.
         if not self._payers and self._has_to_queue(request, now):
             return DEFER
+        if self._client.arrives_by and not request.whole:
+            # The client may have given up long ago: then the end of its connection is behind the unread bytes.
+            self._prepay(request, now, self._client.arrives_by)
+            return COLLECT_PRODUCE
         if self._inspects:
             return self._inspect(request, now)
         self._charge(request, now)
@@ -90,26 +98,33 @@ class ProduceHandler:
         The last bytes of a collected request are charged by `_charge`, which mutes its client.
         """
         if self._payers and not whole:
-            self._prepaid += end
-            for bucket in self._payers:
-                bucket.record(bucket.per_byte * end, now)
+            self._unpaid += end
+            self._pay(now)
         if self._scanned is not None:
             self._scanned.scan(chunk, 0, end, now)
             if whole:
                 self._scanned = None
 
-    def _prepay(self, request: Request, now: float) -> None:
+    def _prepay(self, request: Request, now: float, pay_from: float = 0.0) -> None:
         """Charge the bytes of a collected request as they arrive, as its client may never send the last one.
 
-        They are never given back. A bucket forgets a debt that is too large, so it may have taken fewer bytes.
+        Those that come before `pay_from` are free until then. No byte is given back: a bucket forgets a debt that is too large,
+        so it may have taken fewer bytes.
         """
         self._client.use(request.header.client_id, now)
         # Only a request to Weir's own topics needs its acks here, and they may not have arrived yet.
         own = len(self._own_topics.keys) > 0 and self._is_own(request, _acks(request)[1])
         free = own and self._own_topics.free(request.size, now)
-        self._payers, self._prepaid = self._buckets(now, free=free), request.arrived
-        for bucket in self._payers:
-            bucket.record(bucket.per_byte * request.arrived, now)
+        self._payers, self._prepaid, self._unpaid = self._buckets(now, free=free), 0, request.arrived
+        self._pay_from = pay_from
+        self._pay(now)
+
+    def _pay(self, now: float) -> None:
+        if now >= self._pay_from:
+            for bucket in self._payers:
+                bucket.record(bucket.per_byte * self._unpaid, now)
+            self._prepaid += self._unpaid
+            self._unpaid = 0
 
     def _buckets(self, now: float, *, free: bool) -> tuple[Bucket, ...]:
         return self._internal if free else self._client.buckets(_KIND, now)
@@ -146,6 +161,7 @@ class ProduceHandler:
         request.answered = acks != 0
         entry = request.entry if acks != 0 else None
         if payers:
+            self._client.leave_queue()
             # Even if the client has other buckets by now: these have paid for the most part.
             self._throttle.charge(payers, request.size, now, entry, paid=self._prepaid)
             self._throttle.charge(others, request.size, now, entry)
@@ -236,7 +252,7 @@ class ProduceHandler:
                 header.api_version,
                 header.correlation_id,
                 indexes_of(topics),
-                NOT_ENOUGH_REPLICAS,
+                ErrorCode.NOT_ENOUGH_REPLICAS,
                 PAUSED_MESSAGE,
                 throttle_time_ms(delay),
             )

@@ -23,6 +23,7 @@ from gateway.terminal_text import printable
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
+from protocol.error_codes import ErrorCode
 from protocol.errors import OutOfTurn
 from protocol.headers import RequestHeader
 
@@ -110,7 +111,7 @@ class SaslObserver:
         authentication = self.authentication(connection)
         if not self._close_unnamed or not authentication.hides_name:
             return False
-        authentication.broker_agrees(sasl.UNSUPPORTED_SASL_MECHANISM)
+        authentication.broker_agrees(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
         self._refuse(connection, authentication.mechanism, "unnamed")
         return True
 
@@ -234,7 +235,7 @@ class _Handshake(_Sasl):
 
     def response(self, frame: bytes, now: float) -> bytes:
         connection, answer = self._connection, sasl.read_handshake_response(frame)
-        if answer.error_code == sasl.NONE and self._observer.refuses_mechanism(connection):
+        if answer.error_code == ErrorCode.NONE and self._observer.refuses_mechanism(connection):
             return sasl.refuse_mechanism(frame, [name for name in answer.mechanisms if name in READERS])
         self._observer.settle(connection, self._observer.authentication(connection).broker_agrees(answer.error_code), now)
         return frame
@@ -271,7 +272,7 @@ class _RawToken:
 
     def response(self, frame: bytes, now: float) -> bytes:
         authentication = self._observer.authentication(self._connection)
-        outcome = authentication.broker_answers(sasl.NONE, frame[LENGTH_BYTES:])
+        outcome = authentication.broker_answers(ErrorCode.NONE, frame[LENGTH_BYTES:])
         if refusal := self._observer.settle(self._connection, outcome, now):
             raise EndConnection(f"authentication_{refusal}")
         return frame

@@ -70,12 +70,12 @@ REQUEST_KEYS = frozenset(
 
 
 def small_quota_warning(config_key: str, limit: float, entity: str) -> str | None:
-    """A warning if a mute under a quota of `limit` per second may outlast a client's session; None if it cannot.
+    """A warning if a mute under a quota of `limit` per second may outlast a client's timeout; None if it cannot.
 
     Weir does not enforce every key of the quota API (`request_percentage`): such a key gets no warning.
     """
     kind = BY_CONFIG_KEY.get(config_key)
-    if kind is None or kind.full_request is None or not kind.full_request.outlasts_session(limit):
+    if kind is None or kind.full_request is None or not kind.full_request.outlasts_timeout(limit):
         return None
     return kind.full_request.warning(limit, kind.unit.name, entity)
 

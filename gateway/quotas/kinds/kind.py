@@ -9,9 +9,6 @@ from gateway.quotas.rate import WindowMeter
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 from protocol.api_keys import ApiKey
 
-SESSION_TIMEOUT_SECONDS: Final = 45.0
-"""The default session.timeout.ms of Kafka's consumers (KIP-735). A client that is muted for longer may lose its session."""
-
 NewMeter = Callable[[float, Window, float], Meter]
 """(limit per second, the quota window, now) -> the meter of one bucket."""
 
@@ -64,22 +61,41 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientTimeout:
+    """A time after which clients with default settings give something up."""
+
+    seconds: float
+    words: str
+
+
+SESSION_TIMEOUT: Final = ClientTimeout(45.0, "session timeout")
+"""Kafka's default of session.timeout.ms (KIP-735). A client that is muted for longer may lose its session."""
+
+REQUEST_TIMEOUT: Final = ClientTimeout(30.0, "request timeout")
+"""Kafka's default of request.timeout.ms. In debt, the first Produce of a producer's next connection waits as long."""
+
+
+@dataclass(frozen=True, slots=True)
 class FullRequest:
-    """The largest request of a client with default settings: its units, in words, and how to make such requests smaller."""
+    """The largest request of a client with default settings: its units, in words, and how to make such requests smaller.
+
+    A mute for it must not last longer than `timeout`.
+    """
 
     amount: int
     words: str
     remedy: str
+    timeout: ClientTimeout = SESSION_TIMEOUT
 
-    def outlasts_session(self, limit: float) -> bool:
-        """True if a quota of `limit` per second mutes the connection of such a request for longer than the session timeout."""
-        return self.amount / limit > SESSION_TIMEOUT_SECONDS
+    def outlasts_timeout(self, limit: float) -> bool:
+        """True if a quota of `limit` per second mutes the connection of such a request for longer than the client's timeout."""
+        return self.amount / limit > self.timeout.seconds
 
     def warning(self, limit: float, unit: str, entity: str) -> str:
         seconds = min(self.amount / limit, MAX_DEBT_SECONDS)
         return (
             f"{limit:.16g} {unit}/s for {entity}: {self.words} mutes its connection for {seconds:.0f} s, "
-            f"longer than the usual session timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — raise it, or {self.remedy}"
+            f"longer than the usual {self.timeout.words} ({self.timeout.seconds:.0f} s) — raise it, or {self.remedy}"
         )
 
 

@@ -1,6 +1,6 @@
 """Bytes that a client produces (KIP-13, KIP-55): the length field of every Produce request."""
 
-from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind
+from gateway.quotas.kinds.kind import BYTES, REQUEST_TIMEOUT, Charge, FullRequest, QuotaKind
 from protocol.api_keys import ApiKey
 
 KIND = QuotaKind(
@@ -11,6 +11,6 @@ KIND = QuotaKind(
     order=0,
     in_kafka=True,
     charge=Charge(frozenset({ApiKey.PRODUCE}), by="request", per_byte=1),
-    full_request=FullRequest(1_048_576, "one full request of 1 MiB", "lower max.request.size at the client"),
+    full_request=FullRequest(1_048_576, "one full request of 1 MiB", "lower max.request.size at the client", REQUEST_TIMEOUT),
     in_overview=True,
 )

@@ -79,13 +79,17 @@ WARNINGS = {
     "brokers judge clients without a name": (KERBEROS.replace('["User:ANONYMOUS"]', "broker_acls") % ("", ""), []),
     "workers": (EXEMPT + "workers: 4\n", []),
     "workers without sharing": (EXEMPT + "workers: 4\nsharing:\n", [OF_FOUR]),
-    "mute over session timeout": (
-        entities("{user: a, producer_byte_rate: 23301}", "{user: b, producer_byte_rate: 23302}"),
-        ["quotas.entities[0].producer_byte_rate: 23301 bytes/s for user=a"],
+    "mute over request timeout": (
+        entities("{user: a, producer_byte_rate: 34952}", "{user: b, producer_byte_rate: 34953}"),
+        ["quotas.entities[0].producer_byte_rate: 34952 bytes/s for user=a"],
     ),
-    "mute within session timeout": (
+    "mute over session timeout": (
+        entities("{user: a, consumer_byte_rate: 23301}", "{user: b, consumer_byte_rate: 23302}"),
+        ["quotas.entities[0].consumer_byte_rate: 23301 bytes/s for user=a"],
+    ),
+    "mute within timeouts": (
         entities(
-            "{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"
+            "{user: a, producer_byte_rate: 34953, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"
         ),
         [],
     ),
@@ -145,9 +149,9 @@ def test_exempt_true_beside_a_guard_warns(guard: str) -> None:
     ("row", "key", "words"),
     [
         (
-            "{user: a, producer_byte_rate: 23301}",
+            "{user: a, producer_byte_rate: 34952}",
             "producer_byte_rate",
-            "one full request of 1 MiB mutes its connection for 45 s",
+            "one full request of 1 MiB mutes its connection for 30 s, longer than the usual request timeout (30 s)",
         ),
         (
             "{user: a, controller_mutation_rate: 1}",
@@ -157,7 +161,7 @@ def test_exempt_true_beside_a_guard_warns(guard: str) -> None:
         (
             "{user: a, consumer_byte_rate: 10000}",
             "consumer_byte_rate",
-            "one full batch of 1 MiB mutes its connection for 105 s",
+            "one full batch of 1 MiB mutes its connection for 105 s, longer than the usual session timeout (45 s)",
         ),
         (
             "{user: a, producer_byte_rate: 1}",
@@ -166,12 +170,11 @@ def test_exempt_true_beside_a_guard_warns(guard: str) -> None:
         ),
     ],
 )
-def test_quota_that_outlasts_a_session_warns(row: str, key: str, words: str) -> None:
+def test_quota_that_outlasts_a_timeout_warns(row: str, key: str, words: str) -> None:
     (warning,) = parsed(entities(row)).warnings()
     assert warning.startswith(f"quotas.entities[0].{key}: ")
     assert words in warning
     assert "for user=a" in warning
-    assert "session timeout (45 s)" in warning
 
 
 @pytest.mark.parametrize("limited", [USER, DEFAULT_USER])

@@ -325,5 +325,5 @@ def test_dump_is_without_presumed_use() -> None:
     shared.charge(100, 0.0)
     assert shared.presumed == 300.0
     dumped = [each.amount for each in shared.dump(0.0)]
-    assert (len(dumped), sum(dumped)) == (3, 100.0)
+    assert (len(dumped), sum(dumped)) == (4, 100.0)
     assert dumped[0] == 100.0, "the newest were charged last"

@@ -31,9 +31,9 @@ def test_token_bucket_agrees_with_kip_599_example():
 
 @pytest.mark.parametrize(
     ("seconds", "used"),
-    [(0, 560), (1, 555), (12, 500), (99, 65), (100, 0), (10_000, 0)],
+    [(0, 560), (1, 555), (12, 500), (99, 65), (100, 60), (111, 5), (112, 0), (10_000, 0)],
 )
-def test_burst_leaves_sample_by_sample_with_surplus_last(seconds, used):
+def test_burst_and_surplus_leave_sample_by_sample(seconds, used):
     rate = SpreadRate(5.0, KIP, START)
     rate.charge(560, START)
     assert rate.tokens(START + seconds) == 500 - used
@@ -58,13 +58,35 @@ def test_refund_is_taken_from_newest_samples():
     assert (rate.tokens(START), rate.idle(START)) == (22.0, True)
 
 
-def test_debt_over_a_window_ends_with_its_sample():
-    """The debt of a token bucket is waited for to its end."""
+def test_debt_over_a_window_is_waited_for():
     rate, bucket = SpreadRate(5.0, KIP, START), TokenBucket.for_mutations(5.0, KIP, START)
     for meter in (rate, bucket):
         assert meter.charge(2_000, START) == 300.0
-    assert (rate.delay(START + 99.0), rate.delay(START + 100.0)) == (201.0, 0.0)
-    assert bucket.delay(START + 100.0) == 200.0
+        assert [meter.delay(START + after) for after in (99.0, 100.0, 299.0, 300.0)] == [201.0, 200.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("clients", [1, 10])
+def test_overdrafts_are_paid_back(clients):
+    """The surplus of each sample used to come back with it, once a window: 1.05 of the quota with 1 client, 1.5 with 10."""
+    rate, used, now = SpreadRate(5.0, Window(11, 1.0), START), 0, START
+    while now < START + 300.0:
+        now += rate.delay(now)
+        for _ in range(clients):
+            rate.charge(3, now)
+        used += 3 * clients
+        now += 0.01
+    assert used <= 55 + 5 * (now - START) + 3 * clients
+
+
+def test_surplus_is_given_back_first_and_survives_a_restart():
+    rate, again = SpreadRate(5.0, KIP, START), SpreadRate(5.0, KIP, START)
+    rate.charge(2_000, START)
+    rate.charge(-500, START)
+    assert rate.delay(START) == 200.0
+    again.restore([PastUse(each.began + 150.0, each.ended + 150.0, each.amount) for each in rate.dump(START)], START + 150.0)
+    assert [again.delay(START + after) for after in (150.0, 199.0, 200.0)] == [50.0, 1.0, 0.0]
+    again.forgive(START + 150.0)
+    assert again.delay(START + 150.0) == 0.0
 
 
 def test_burst_fills_earlier_gaps_first():

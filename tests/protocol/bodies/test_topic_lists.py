@@ -7,7 +7,8 @@ import pytest
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import topic_lists
-from protocol.bodies.topic_lists import NO_ID, THROTTLING_QUOTA_EXCEEDED, TOPICS_APIS
+from protocol.bodies.topic_lists import NO_ID, TOPICS_APIS
+from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
@@ -152,11 +153,11 @@ def test_refused_topic_has_code_and_no_message(key, version):
     topic = read(key, version, made_up_request(key, version)).topics[1]
     if key == ApiKey.DELETE_TOPICS:
         topic = topic._replace(topic_id=IDS[0].bytes)
-    refused = topic_lists.refuse(key, version, topic, THROTTLING_QUOTA_EXCEEDED)
+    refused = topic_lists.refuse(key, version, topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     frame = topic_lists.make_answer(key, version, 7, [refused, refused])
     nothing = {"error_message": None, "num_partitions": -1, "replication_factor": -1, "configs": []}
     topic_id = IDS[0] if key == ApiKey.DELETE_TOPICS else uuid.UUID(int=0)
-    expected = result(key, version, NAMES[1], THROTTLING_QUOTA_EXCEEDED)
+    expected = result(key, version, NAMES[1], ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     expected |= {field: value for field, value in (nothing | {"topic_id": topic_id}).items() if field in expected}
     if "topic_config_error_code" in expected:
         expected["topic_config_error_code"] = 0
@@ -175,7 +176,7 @@ def test_refused_topics_are_merged_into_a_response(key, version):
         frame = with_length(frame[4:-1] + b"\x01\x2a\x01!")
     response = topic_lists.read_response(key, version, frame)
     topic = read(key, version, made_up_request(key, version)).topics[0]
-    refused = topic_lists.refuse(key, version, topic, THROTTLING_QUOTA_EXCEEDED)
+    refused = topic_lists.refuse(key, version, topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     elements = [frame[each.start : each.end] for each in response.results]
     merged = topic_lists.answer_with(key, version, frame, response, [elements[0], refused, *elements[1:]])
     assert [each.error for each in topic_lists.read_response(key, version, merged).results] == [0, 89, 1, 2]

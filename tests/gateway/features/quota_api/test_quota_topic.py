@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from gateway.alter_queue import AlterQueue
-from gateway.alterations import UNKNOWN_SERVER_ERROR
 from gateway.cluster import record_batches, topic_log
 from gateway.cluster.record_batches import batches_of
 from gateway.features.quota_api import quota_topic as quota_log
@@ -22,6 +21,7 @@ from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity
 from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
+from protocol.error_codes import ErrorCode
 from tests.gateway.cluster.kept_topic import KeptTopic
 
 LONG = 3600.0
@@ -331,7 +331,7 @@ async def test_change_fails_while_the_end_of_the_topic_is_unknown():
         await store._whole.wait()
         topic.has_end = False
 
-    assert await asked(topic, lose_end) == (UNKNOWN_SERVER_ERROR, [RATE])
+    assert await asked(topic, lose_end) == (ErrorCode.UNKNOWN_SERVER_ERROR, [RATE])
     assert table(topic).quotas == {ALICE: RATE}
 
 

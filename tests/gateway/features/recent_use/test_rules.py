@@ -114,7 +114,8 @@ def test_unnamed_boot_is_another_boot():
         # The rate's window holds 500, filled from the past on.
         ("rate", [(2, 1_000)], 0, 5.0, 6.0),
         ("rate", [(2, 1_000)], 3, 2.0, 3.0),
-        ("rate", [(2, 1_000)], 5, 0.0, 0.0),
+        ("rate", [(2, 1_000)], 5, 0.0, 1.0),
+        ("rate", [(2, 1_000)], 6, 0.0, 0.0),
     ],
 )
 def test_client_waits_as_long_after_restart(kind, charges, seconds, delay, then):
@@ -205,8 +206,8 @@ def test_restored_samples_keep_their_ages():
         second = SpreadRate(100.0, WINDOW, AGAIN)
         second.restore(first.dump(START + 0.9), AGAIN + shift)
         assert second.tokens(AGAIN + shift) == pytest.approx(-500.0)
-        assert not second.idle(AGAIN + shift + 3.5)  # it is idle after 4.1 s without a restart
-        assert second.idle(AGAIN + shift + 4.7)
+        assert not second.idle(AGAIN + shift + 8.5)  # it is idle after 9.1 s without a restart
+        assert second.idle(AGAIN + shift + 10.1)
 
 
 def test_presumed_use_is_not_saved():

@@ -6,8 +6,9 @@ from gateway.features.topic_quotas.produce_inspector import MESSAGE, TopicInspec
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.produce import PAUSED_MESSAGE
-from gateway.proxy.sequence_gaps import BEHIND_MESSAGE, MAX_GAPS, NOT_ENOUGH_REPLICAS
+from gateway.proxy.sequence_gaps import BEHIND_MESSAGE, MAX_GAPS
 from protocol.api_keys import ApiKey
+from protocol.error_codes import ErrorCode
 from tests.gateway.features.volume_quotas.test_paused_produce import MUTED, USAGE, Gated
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START
@@ -58,7 +59,7 @@ def test_later_batch_waits_for_the_refused_one(version, by):
     t = Gated()
     t.set(MUTED, paused=True)
     t.client_sends(numbered(1, 0, version=version), by=by)
-    error = {0: NOT_ENOUGH_REPLICAS}
+    error = {0: ErrorCode.NOT_ENOUGH_REPLICAS}
     t.client_got(answered(1, error, message=PAUSED_MESSAGE, version=version, throttle_time_ms=5_000))
     t.set(0.0)
     t.client_sends(numbered(2, 1, version=version), by=by)  # sent before the answer arrived
@@ -78,7 +79,7 @@ def test_batch_held_by_the_mute_waits_for_the_refused_one():
     t.client_inbox.clear()
     t.client_sends(numbered(2, 1))
     t.set(0.0)
-    t.client_got(answered(2, {0: NOT_ENOUGH_REPLICAS}))
+    t.client_got(answered(2, {0: ErrorCode.NOT_ENOUGH_REPLICAS}))
     t.broker_got()
 
 
@@ -103,7 +104,7 @@ def test_other_partitions_of_a_request_pass():
     t.client_sends(produce(2, {0: later, 1: later}))
     t.broker_got(produce(2, {1: later}))
     t.broker_answers(answered(2, {1: 0}))
-    t.client_got(answered(2, {0: NOT_ENOUGH_REPLICAS, 1: 0}))
+    t.client_got(answered(2, {0: ErrorCode.NOT_ENOUGH_REPLICAS, 1: 0}))
 
 
 def test_resent_batch_restores_the_fast_path():
@@ -129,7 +130,7 @@ def test_second_pause_keeps_the_first_missing_batch():
     t.set(0.0)
     t.client_inbox.clear()
     t.client_sends(numbered(3, 2))
-    t.client_got(answered(3, {0: NOT_ENOUGH_REPLICAS}))
+    t.client_got(answered(3, {0: ErrorCode.NOT_ENOUGH_REPLICAS}))
     t.client_sends(numbered(4, 0), numbered(5, 1))
     t.broker_got(numbered(4, 0), numbered(5, 1))
 

@@ -3,13 +3,14 @@
 import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.proxy.handlers.produce import MAX_REFUSED, NOT_ENOUGH_REPLICAS, PAUSED_MESSAGE
+from gateway.proxy.handlers.produce import MAX_REFUSED, PAUSED_MESSAGE
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
 from protocol.api_keys import ApiKey
+from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
@@ -37,7 +38,7 @@ class Gated(Transcript):
 
 def refused(correlation_id, *, version=9):
     """The answer to `messages.produce` that refuses it."""
-    answer = {"index": 0, "error_code": NOT_ENOUGH_REPLICAS, "base_offset": -1}
+    answer = {"index": 0, "error_code": ErrorCode.NOT_ENOUGH_REPLICAS, "base_offset": -1}
     if version >= 8:
         answer["error_message"] = PAUSED_MESSAGE
     values = {"responses": [m._topic(version, "name") | {"partition_responses": [answer]}]}

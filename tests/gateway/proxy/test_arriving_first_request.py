@@ -1,0 +1,107 @@
+"""A first Produce whose turn comes before its last bytes. Its client may have given up, and the unread bytes hide that."""
+
+import pytest
+
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.line import LOOK_SECONDS
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.test_waiting_for_debt import debt, indebted, only_bucket, owe, produce_quota
+from tests.gateway.proxy.transcript import START, Transcript
+
+REQUEST = m.produce(1, size=2_000)
+PART = 100
+"""Bytes of the request that arrive before the wait."""
+
+
+def waiting(engine, sent=REQUEST):
+    t = Transcript(engine=engine)
+    t.client_sends(sent)
+    return t
+
+
+def arriving(engine):
+    """A connection whose turn comes after three seconds, with a part of its request."""
+    t = waiting(engine, REQUEST[:PART])
+    t.passes(3.0)
+    return t
+
+
+def arriving_and_other(engine):
+    """As above, and a connection that waits behind it."""
+    t, other = waiting(engine, REQUEST[:PART]), waiting(engine)
+    for each in (t, other):
+        each.passes(3.0)
+    return t, other
+
+
+def test_broker_gets_a_request_whose_client_stays():
+    engine = indebted(3.0)
+    t = arriving(engine)
+    t.broker_got()
+    t.client_sends(REQUEST[PART:], by=300)
+    t.broker_got(REQUEST)
+    assert only_bucket(engine).amount_total == 13_000 + 2_000
+    assert only_bucket(engine).first_requests.waiting == 0
+
+
+def test_client_that_has_given_up_pays_nothing():
+    engine = indebted(3.0)
+    t = arriving(engine)
+    t.client_sends(REQUEST[PART:-1], by=300)
+    t.core.close(t.now)
+    t.broker_got()
+    assert debt(engine) == pytest.approx(3_000)  # as at START
+    assert only_bucket(engine).first_requests.waiting == 0
+
+
+def test_client_that_has_given_up_keeps_its_turn():
+    engine = indebted(3.0)
+    t = arriving(engine)
+    t.core.close(t.now)
+    owe(engine, 100.0, t.now)
+    later = waiting(engine)
+    later.passes(3.0)
+    later.broker_got(REQUEST)
+
+
+def test_others_wait_while_a_request_arrives():
+    engine = indebted(3.0)
+    t, other = arriving_and_other(engine)
+    other.broker_got()
+    t.client_sends(REQUEST[PART:])
+    other.passes(LOOK_SECONDS)
+    other.broker_got()
+    assert other.core.throttle.until == pytest.approx(t.now + 2.0)
+
+
+def test_others_pass_once_a_client_has_given_up():
+    engine = indebted(3.0)
+    t, other = arriving_and_other(engine)
+    t.core.close(t.now)
+    other.passes(LOOK_SECONDS)
+    other.broker_got(REQUEST)
+
+
+def test_slow_request_is_charged_as_it_arrives():
+    engine = indebted(3.0)
+    t, other = arriving_and_other(engine)
+    t.passes(LOOK_SECONDS)
+    t.client_sends(REQUEST[PART:1_504])
+    assert only_bucket(engine).amount_total == 13_000 + 1_500
+    other.passes(LOOK_SECONDS)
+    other.broker_got()
+    t.client_sends(REQUEST[1_504:])
+    t.broker_got(REQUEST)
+    assert only_bucket(engine).amount_total == 13_000 + 2_000
+
+
+def test_silent_client_keeps_others_for_a_second():
+    engine = indebted(3.0)
+    _, other = arriving_and_other(engine)
+    other.passes(LOOK_SECONDS)
+    other.broker_got(REQUEST)
+
+
+def test_request_that_did_not_wait_is_forwarded_as_it_comes():
+    t = waiting(QuotaEngine(produce_quota(), START), REQUEST[:PART])
+    t.broker_got(REQUEST[:PART])
