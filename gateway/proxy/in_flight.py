@@ -54,7 +54,8 @@ class ChargedFetch(Special):
     """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
 
     A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`). With
-    `muted`, the request has muted its client already, so its answer does not. `behind` is the client's when it fetched.
+    `muted`, the request has muted its client already, so its answer does not. Of a muted Fetch, `requested` are the bytes that
+    the buckets' lines have noted as dropped (`Line.drop`). `behind` is the client's when it fetched.
     `size` are the bytes that its answer was charged. `in_session`: it continues a fetch session.
     """
 

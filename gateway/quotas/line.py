@@ -69,7 +69,8 @@ class Line:
     """
 
     __slots__ = (
-        "_aging", "_due", "_fresh", "_head", "_late", "_late_due", "_round", "_since", "_tail", "_usual", "generation",
+        "_aging", "_dropped", "_dropped_at", "_due", "_fresh", "_head", "_late", "_late_due", "_round", "_since", "_tail",
+        "_usual", "generation",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
@@ -84,6 +85,8 @@ class Line:
         self._aging = 0  # reserved in the previous generation
         self._since = now
         self.generation = 0
+        self._dropped = 0.0  # bytes, less those that the quota has paid since; as of the time `_dropped_at`
+        self._dropped_at = now
 
     @property
     def length(self) -> float:
@@ -169,6 +172,21 @@ class Line:
     def promised(self) -> int:
         """The reserved bytes as of the last call of `reserved`, and later ones."""
         return self._fresh + self._aging
+
+    def drop(self, amount: int, meter: Meter, now: float) -> None:
+        """Note bytes that a broker sends for a client in debt, and that no client gets (negative: fewer than noted before).
+
+        A second budget pays them, at the quota's own rate: the meter does not count them.
+        """
+        self._dropped = max(self._unpaid(meter, now) + amount, 0.0)
+        self._dropped_at = now
+
+    def may_drop(self, meter: Meter, now: float) -> bool:
+        """True while the second budget has something left of its burst, which is as large as the quota's."""
+        return self._unpaid(meter, now) < meter.capacity
+
+    def _unpaid(self, meter: Meter, now: float) -> float:
+        return max(self._dropped - (now - self._dropped_at) * meter.portion / FETCH_SLICE_SECONDS, 0.0)
 
     def _give_up_late(self, now: float) -> None:
         """Begin a new round. The consumers of the previous round that have not come are no longer counted."""

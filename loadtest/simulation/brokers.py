@@ -72,7 +72,7 @@ class Cluster:
             self.verdicts.fail("forwarded twice", f"request {head.number} ({Api(head.api).name})")
         same = frame == sent.frame
         if not same and head.api == Api.FETCH:
-            same = kafka.without_limits(frame, head) == kafka.without_limits(sent.frame, sent.head)
+            same = kafka.kept_of_fetch(frame, head) == kafka.kept_of_fetch(sent.frame, sent.head)
         if head.number in self.batches.sent:
             same = self.batches.forward(frame, head)
         if not same and head.api == Api.CREATE_TOPICS:
@@ -123,7 +123,8 @@ class BrokerConnection(asyncio.Protocol):
         self._answer_at = 0.0
         self._answers: deque[bytes] = deque()
         self._last_number = -1
-        self._epoch = -1  # of the connection's fetch session; -1 without one
+        self._session_id = 0  # of the connection's fetch session; 0 without one
+        self._epoch = -1  # of that session; -1 without one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, SimulatedTransport)
@@ -180,8 +181,12 @@ class BrokerConnection(asyncio.Protocol):
 
     def _fetch(self, frame: bytes, head: Head) -> bytes:
         _, max_bytes, session_id, epoch = kafka.fetch_limits(frame, head)
+        if epoch <= 0 and session_id not in (0, self._session_id):
+            text = f"request {head.number} ends the session {session_id} instead of {self._session_id}"
+            self._cluster.verdicts.fail("fetch session broken", text)
         if epoch == 0:
-            self._epoch, session_id = 0, SESSION_ID_FROM + head.number
+            self._epoch, self._session_id = 0, SESSION_ID_FROM + head.number
+            session_id = self._session_id
         elif epoch > 0:
             if epoch != self._epoch + 1:
                 text = f"request {head.number} has the epoch {epoch} after {self._epoch}"

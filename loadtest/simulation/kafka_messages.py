@@ -116,9 +116,11 @@ def fetch_limits(frame: bytes, head: Head) -> tuple[int, int, int, int]:
     return max_wait, max_bytes, session_id, epoch
 
 
-def without_limits(frame: bytes, head: Head) -> bytes:
-    """A Fetch without the three fields that a gateway may change."""
-    return frame[: head.body + 4] + frame[head.body + 16 :]
+def kept_of_fetch(frame: bytes, head: Head) -> bytes:
+    """A Fetch without the fields that a gateway may change: three limits, and the id of a session that has ended."""
+    *_, epoch = fetch_limits(frame, head)
+    body = head.body
+    return frame[: body + 4] + frame[body + 16 : body + (17 if epoch <= 0 else 21)] + frame[body + 21 :]
 
 
 def fetched(number: int, batches: int, session_id: int, error: int = 0) -> bytes:

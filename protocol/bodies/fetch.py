@@ -29,6 +29,7 @@ _TWO_INTS: Final = Struct(">ii")
 _NO_MAX_BYTES: Final = 2**31 - 1
 _COMPACT_EMPTY: Final = 1  # the count of a compact array without elements; 0 is null
 _UUID_BYTES: Final = 16
+_SESSION_ID_AT: Final = 13  # behind max_wait, min_bytes, max_bytes and isolation_level
 _ABORTED_TRANSACTION_BYTES: Final = 16
 _BATCH_LENGTH_AT: Final = 8  # behind the base offset; message formats v0 and v1 have the same position
 _BATCH_PREFIX_BYTES: Final = 12
@@ -96,7 +97,7 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
         if topics + (1 if compact else 4) > end:
             raise Incomplete
         max_wait, min_bytes, max_bytes = _THREE_INTS.unpack_from(buf, at)
-        session_id, epoch = _TWO_INTS.unpack_from(buf, at + 13)
+        session_id, epoch = _TWO_INTS.unpack_from(buf, at + _SESSION_ID_AT)
         # The first byte of the compact count is enough: a longer varint has the top bit set.
         has_topics = buf[topics] > _COMPACT_EMPTY if compact else INT32.unpack_from(buf, topics)[0] > 0
         return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, session_id, epoch, has_topics=has_topics)
@@ -137,7 +138,7 @@ def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead
     return FetchHead(at, at + 4, max_bytes_offset, max_wait, min_bytes, max_bytes, 0, -1, has_topics=has_topics)
 
 
-def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:
+def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int, error_code: int = 0) -> bytes:
     """A response frame without partitions, as a broker sends it to a client over its quota (KIP-219)."""
     body = bytearray(INT32.pack(correlation_id))
     if version >= FLEXIBLE_SINCE:
@@ -145,7 +146,7 @@ def empty_response(version: int, correlation_id: int, session_id: int, throttle_
     if version >= 1:
         body += INT32.pack(throttle_ms)
     if version >= SESSION_SINCE:
-        body += INT16.pack(0) + INT32.pack(session_id)
+        body += INT16.pack(error_code) + INT32.pack(session_id)
     body += b"\x01\x00" if version >= FLEXIBLE_SINCE else INT32.pack(0)
     return INT32.pack(len(body)) + bytes(body)
 
@@ -292,9 +293,17 @@ def high_watermark(reader: Reader, version: int) -> int:
     return offset
 
 
-def with_limits(data: bytes, start: int, end: int, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
-    """A copy of `data[start:end]`, the Fetch request that has this head, with new limits (ms, bytes)."""
-    return bytes(_limited(data, start, end, head, max_wait, min_bytes, max_bytes))
+def with_limits(
+    data: bytes, start: int, end: int, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int, session_id: int = 0
+) -> bytes:
+    """A copy of `data[start:end]`, the Fetch request that has this head, with new limits (ms, bytes).
+
+    A `session_id` other than 0 replaces the request's own, from v7 on.
+    """
+    changed = _limited(data, start, end, head, max_wait, min_bytes, max_bytes)
+    if session_id != 0:
+        INT32.pack_into(changed, head.max_wait_offset + _SESSION_ID_AT - start, session_id)
+    return bytes(changed)
 
 
 def without_records(data: bytes, start: int, end: int, head: FetchHead) -> bytes:

@@ -13,6 +13,7 @@ from gateway.quotas.line import Consumer
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch
 from protocol.cursor import LENGTH_BYTES
+from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete
 from protocol.throttle import read_throttle, throttle_offset
 
@@ -36,13 +37,14 @@ _INT32 = Struct(">i")
 class FetchHandler:
     """Handles the Fetch requests of one connection, and charges their answers and those of its ShareFetch requests."""
 
-    __slots__ = ("_client", "_requested", "_throttle", "answer_awaited", "consumers", "share_pending")
+    __slots__ = ("_client", "_ended_session", "_requested", "_throttle", "answer_awaited", "consumers", "share_pending")
 
     def __init__(self, client: Client, throttle: ChannelThrottle) -> None:
         self._client = client
         self._throttle = throttle
         self.consumers = [Consumer()]  # the connection's place in each of its buckets, see `places`
         self._requested = 0  # bytes, by all unanswered Fetches under a quota
+        self._ended_session = 0  # a session that the broker may keep although its client has forgotten it
         self.share_pending: ChargedFetch | None = None  # the unanswered ShareFetch under a quota
         self.answer_awaited = False  # the next Fetch or ShareFetch waits for one of the answers
 
@@ -69,8 +71,17 @@ class FetchHandler:
                 return DEFER
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
-            request.entry.special = ChargedFetch(muted=True, in_session=True)
+            if not _may_drop(buckets, now):
+                # Clients then begin a session with a full Fetch (KIP-227), which costs the broker nothing during a debt.
+                self._ended_session = head.session_id
+                answer = fetch.empty_response(
+                    version, header.correlation_id, 0, LEAST_THROTTLE_MS, ErrorCode.INVALID_FETCH_SESSION_EPOCH
+                )
+                return Answer(answer)
+            request.entry.special = muted = ChargedFetch(muted=True, in_session=True)
             request.entry.buckets = buckets
+            muted.requested = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
+            _drop(buckets, muted.requested, now)
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
@@ -83,7 +94,21 @@ class FetchHandler:
             charged.reserve(buckets, consumers, requested, now)
             charged.requested = requested if consumer.batch_bytes else max(requested, _UNKNOWN_BATCH_BYTES)
             self._requested += charged.requested
-        return _within(allowance, request, head)
+        return _within(allowance, request, head, self._session_to_end(head, version))
+
+    def _session_to_end(self, head: fetch.FetchHead, version: int) -> int:
+        """The session that a forwarded Fetch has to name, so that the broker ends it; 0: none.
+
+        A full Fetch ends the session that it names (Kafka's `FetchManager.newContext`). A forgotten session would otherwise
+        take one of the broker's 1000 places. Clients forget a session's id with an empty answer to a full Fetch.
+        """
+        ended = self._ended_session
+        if ended == 0 or version < fetch.SESSION_SINCE:
+            return 0
+        full = head.session_epoch <= 0
+        if full or head.session_id == ended:  # some clients continue it
+            self._ended_session = 0
+        return ended if full and head.session_id == 0 else 0
 
     def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bytes | None:
         """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). Returns the frame that replaces it.
@@ -94,7 +119,7 @@ class FetchHandler:
             _require_head(chunk, pos, len(chunk), entry)
         api_key, version = entry.api_key, entry.version
         if special.muted and api_key == _FETCH:
-            return self._charge_throttled(chunk, pos, after, entry, now)
+            return self._charge_throttled(special, chunk, pos, after, entry, now)
         if api_key != _FETCH:
             self._keep_locks(fetch.acquisition_lock_ms(chunk, pos, min(after, len(chunk)), version), special, now)
         special.size = size = _size(pos, after, entry)
@@ -166,9 +191,13 @@ class FetchHandler:
         if lock_ms > 0:
             self._throttle.keep_locks(lock_ms / 1000.0, now, acquired=not special.muted)
 
-    def _charge_throttled(self, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bytes | None:
+    def _charge_throttled(
+        self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float
+    ) -> bytes | None:
         _require_session_id(chunk, pos, min(after, len(chunk)), entry)
-        if _may_have_records(chunk, pos, after, entry.version):
+        drops = _may_have_records(chunk, pos, after, entry.version)
+        _drop(entry.buckets, (_size(pos, after, entry) if drops else 0) - special.requested, now)
+        if drops:
             return self._without_records(chunk, pos, after, entry, now, in_session=True)
         for bucket in entry.buckets:
             bucket.record(_size(pos, after, entry), now)
@@ -182,12 +211,12 @@ class FetchHandler:
         """
         idle = fetch.idle_partitions(chunk[pos:after], entry.version) if in_session and after <= len(chunk) else b""
         if not idle:
-            return self._emptied(chunk, pos, min(after, len(chunk)), entry, now)
+            return self._emptied(chunk, pos, min(after, len(chunk)), entry, now, in_session=in_session)
         for bucket in entry.buckets:
             bucket.record(_size(0, len(idle), entry), now)
         return idle
 
-    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
+    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float, *, in_session: bool) -> bytes:
         """The answer without partitions and with the same session id that replaces one over the quota."""
         version = entry.version
         session_id, theirs = 0, 0
@@ -198,6 +227,8 @@ class FetchHandler:
             if offset + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
             session_id = _INT32.unpack_from(chunk, offset + 6)[0]
+        if not in_session:
+            self._ended_session = session_id  # clients begin another session after an empty answer to a full Fetch
         left = max(theirs, self._throttle.time_left_ms(now), LEAST_THROTTLE_MS)
         return fetch.empty_response(version, entry.correlation_id, session_id, left)
 
@@ -266,6 +297,21 @@ def _require_session_id(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
         raise Incomplete
 
 
+def _drop(buckets: tuple[Bucket, ...], amount: int, now: float) -> None:
+    """Note bytes that the broker sends for a client in debt, see `Line.drop`."""
+    for bucket in buckets:
+        if bucket.meter is not None and bucket.policy.enforce:
+            bucket.line.drop(amount, bucket.meter, now)
+
+
+def _may_drop(buckets: tuple[Bucket, ...], now: float) -> bool:
+    """True if each bucket's second budget allows the broker to send a batch that is dropped, see `Line.may_drop`."""
+    for bucket in buckets:
+        if bucket.meter is not None and bucket.policy.enforce and not bucket.line.may_drop(bucket.meter, now):
+            return False
+    return True
+
+
 def _may_have_records(chunk: bytes, pos: int, after: int, version: int) -> bool:
     """True for an answer with records, and for one that has arrived only in part. An error has none."""
     if fetch.top_level_error(chunk, pos, min(after, len(chunk)), version) != 0:
@@ -305,17 +351,27 @@ def _over_quota(
     return over
 
 
-def _within(allowance: int, request: Request, head: fetch.FetchHead) -> Verdict:
-    """The request with a maximum of `allowance` bytes."""
-    if head.max_bytes <= allowance:
+def _within(allowance: int, request: Request, head: fetch.FetchHead, session_id: int = 0) -> Verdict:
+    """The request with a maximum of `allowance` bytes. A `session_id` other than 0 replaces its own."""
+    if head.max_bytes <= allowance and session_id == 0:
         return FORWARD
-    return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
+    max_bytes, min_bytes = min(head.max_bytes, allowance), min(head.min_bytes, allowance)
+    return _limited(request, head, max_wait=head.max_wait, min_bytes=min_bytes, max_bytes=max_bytes, session_id=session_id)
 
 
-def _limited(request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> Replace:
-    """The request with other limits (ms, bytes) and of the same length."""
+def _limited(
+    request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int, session_id: int = 0
+) -> Replace:
+    """The request with other limits (ms, bytes) and of the same length, see `fetch.with_limits`."""
     return Replace(
         fetch.with_limits(
-            request.data, request.pos, request.end, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes
+            request.data,
+            request.pos,
+            request.end,
+            head,
+            max_wait=max_wait,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            session_id=session_id,
         )
     )

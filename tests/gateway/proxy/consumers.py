@@ -11,7 +11,7 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.wire import Data
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from protocol.bodies.fetch import peek_fetch
+from protocol.bodies.fetch import peek_fetch, top_level_error
 from protocol.headers import parse_request_header
 from protocol.throttle import read_throttle, throttle_offset
 from tests.gateway.proxy import messages as m
@@ -65,6 +65,7 @@ class Consumers:
         self.now = START
         self.engine = QuotaEngine(settings, START)
         self.forwarded: list[float] = []  # when a Fetch went to the broker
+        self.brokers_bytes = 0  # of all its answers
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
@@ -113,7 +114,9 @@ class _Consumer:
         self._all = all_of_them
         self._topic, self._polite, self._round_trip = topic, polite, round_trip
         self._thinks, self._max_wait = thinks, max_wait
-        self._request = m.fetch(1, version=VERSION, session=session, client_id=client_id)
+        self._in_session = m.fetch(1, version=VERSION, session=session, client_id=client_id)
+        self._beginning = m.fetch(1, version=VERSION, session=(session[0], 0), client_id=client_id)
+        self._request = self._in_session
         self._paused = False
         self._socket = b""
         self._alarm = 0.0
@@ -150,7 +153,10 @@ class _Consumer:
         frame, self._inbox = bytes(self._inbox[:size]), self._inbox[size:]
         throttle_ms = read_throttle(frame, throttle_offset(_FETCH, VERSION, frame, 0, len(frame)))
         now = self._all.now
+        if top_level_error(frame, 0, len(frame), VERSION) != 0:
+            self._request = self._beginning
         if size >= _SMALLEST_FULL:
+            self._request = self._in_session
             self.log.full.append((now, size))
         else:
             self.log.empty.append((now, throttle_ms))
@@ -165,6 +171,7 @@ class _Consumer:
         if answer is None:
             self._all.at(self._all.now + self._round_trip + min(self._max_wait, head.max_wait), lambda: self._answer(NOTHING))
         else:
+            self._all.brokers_bytes += len(answer)
             self._all.at(self._all.now + self._round_trip, lambda: self._answer(answer))
 
     def pause_client(self) -> None:

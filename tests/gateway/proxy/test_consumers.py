@@ -9,7 +9,7 @@ import pytest
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
-from tests.gateway.proxy.consumers import Consumers, batched, fixed, full_answer, jain
+from tests.gateway.proxy.consumers import NOTHING, Consumers, batched, fixed, full_answer, jain
 from tests.gateway.proxy.transcript import START, limits
 
 SECONDS = 30.0
@@ -78,6 +78,24 @@ def test_few_throttled_fetches_reach_the_broker():
     simulation.run(SECONDS)
     full, _ = counts(simulated)
     assert full <= len(simulation.forwarded) <= 3 * full
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_brokers_send_at_most_twice_the_quota(polite):
+    """Twenty consumers wait longer than a reported turn, so several of their Fetches come in debt."""
+    simulation = Consumers(limits(fetch=QUOTA))
+    answer, begins = full_answer(5_000_000), START + 1.0
+    simulated = [
+        simulation.add(
+            lambda _: NOTHING if simulation.now < begins else answer, polite=polite, session=(7, 3), thinks=lambda: 0.2
+        )
+        for _ in range(20)
+    ]
+    simulation.run(300.0)
+    got = sum(map(bandwidth, simulated))
+    assert got >= 0.97 * QUOTA * 300.0
+    assert simulation.brokers_bytes <= 2 * (BURST + QUOTA * 300.0) + 2 * len(answer)
+    assert jain([bandwidth(each) for each in simulated]) >= 0.95
 
 
 @pytest.mark.parametrize("idle", [0, 3, 49])

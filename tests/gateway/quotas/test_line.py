@@ -313,3 +313,34 @@ def test_long_pause_begins_two_generations():
     line.release(500, 0)
     line.reserve(700)
     assert line.reserved(START + 10.4) == 700
+
+
+def test_dropped_bytes_are_paid_at_quota_rate():
+    line, meter = Line(START), empty_bucket()
+    line.drop(9_999, meter, START)
+    assert line.may_drop(meter, START)
+    line.drop(5_001, meter, START)
+    assert not line.may_drop(meter, START + 5.0)
+    assert line.may_drop(meter, START + 5.001)
+
+
+def test_fewer_dropped_bytes_leave_no_credit():
+    line, meter = Line(START), empty_bucket()
+    line.drop(2_000, meter, START)
+    line.drop(-2_000, meter, START + 1.0)
+    line.drop(10_000, meter, START + 1.0)
+    assert not line.may_drop(meter, START + 1.0)
+
+
+def test_dropped_bytes_follow_a_new_limit():
+    line, meter = Line(START), empty_bucket()
+    line.drop(15_000, meter, START)
+    meter.set_limit(2 * LIMIT, START)
+    assert line.may_drop(meter, START)
+
+
+def test_drop_budget_has_this_gateways_rate():
+    line, meter = Line(START), SharedMeter(empty_bucket(), LIMIT, share=0.25)
+    line.drop(11_000, meter, START)
+    assert not line.may_drop(meter, START + 4.0)
+    assert line.may_drop(meter, START + 4.01)

@@ -13,6 +13,7 @@ from protocol.bodies.fetch import (
     idle_partitions,
     peek_fetch,
     top_level_error,
+    with_limits,
 )
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
@@ -67,6 +68,20 @@ def test_offsets_match_an_independent_decoder(version):
     assert len(decoded.topics) == 1
 
 
+@pytest.mark.parametrize("version", [7, 12, 18])
+def test_request_gets_another_session_id(version):
+    frame, body = request(version, has_topics=True)
+    head = peek_fetch(frame, body, len(frame), version)
+    longer = b"before" + frame
+    shifted = peek_fetch(longer, 6 + body, len(longer), version)
+    changed = with_limits(longer, 6, len(longer), shifted, max_wait=500, min_bytes=2, max_bytes=1 << 20, session_id=99)
+    own, decoded = (
+        codec.request_class(ApiKey.FETCH).decode(each, version=version, header=True, framed=True) for each in (frame, changed)
+    )
+    assert (head.session_id, decoded.session_id, decoded.session_epoch) == (77, 99, 8)
+    assert (len(changed), decoded.isolation_level, decoded.topics) == (len(frame), own.isolation_level, own.topics)
+
+
 def fields(head):
     offsets = (head.max_wait_offset, head.min_bytes_offset, head.max_bytes_offset)
     limits = (head.max_wait, head.min_bytes, head.max_bytes)
@@ -95,6 +110,13 @@ def test_empty_response_matches_an_independent_encoder(version):
         values["session_id"] = 99
     expected = codec.encode_response(ApiKey.FETCH, version, values, correlation_id=5)
     assert empty_response(version, 5, 99, 1234) == expected
+
+
+@pytest.mark.parametrize("version", [7, 11, 12, 16, 18])
+def test_empty_response_has_error_code(version):
+    values = {"throttle_time_ms": 1234, "error_code": 71}
+    expected = codec.encode_response(ApiKey.FETCH, version, values, correlation_id=5)
+    assert empty_response(version, 5, 0, 1234, 71) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)

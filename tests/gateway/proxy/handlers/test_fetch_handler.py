@@ -484,6 +484,104 @@ def test_fetch_in_session_asks_one_byte_and_is_emptied(version, by):
     assert t.row("fetch").amount_total == BURST + 500
 
 
+def in_debt(t):
+    """Give the client's bucket a debt of half a second, as by another connection."""
+    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
+    bucket.charge(round(bucket.meter.tokens(t.now)) + 500, t.now)
+    t.broker_inbox.clear()
+    t.client_inbox.clear()
+
+
+def forwarded(t, version=12):
+    """The Fetch that went to the broker."""
+    request, t.broker_inbox[:] = bytes(t.broker_inbox), b""
+    return codec.request_class(ApiKey.FETCH).decode(request, version=version, header=True, framed=True)
+
+
+def session_ended(correlation_id, version, throttle_ms):
+    values = {"throttle_time_ms": throttle_ms, "error_code": 71}
+    return codec.encode_response(ApiKey.FETCH, version, values, correlation_id)
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("by", [None, 1, 30])
+def test_drops_over_budget_end_the_session(version, by):
+    """By KIP-74 a broker sends a whole batch for one byte. A second budget at the quota's rate pays for such batches."""
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=(77, 3)))
+    t.broker_answers(m.fetched(2, version=version, session_id=77, size=BURST + 5_000), by=by)
+    t.passes(0.5)
+    in_debt(t)
+    t.client_sends(m.fetch(3, version=version, session=(77, 4)), by=by)
+    t.client_got(session_ended(3, version, 500))
+    t.broker_got()
+    assert t.paused
+    t.passes(0.5)
+    in_debt(t)
+    t.client_sends(m.fetch(4, version=version, session=(77, 0)), by=by)
+    t.client_got(m.fetched_nothing(4, version=version, throttle_time_ms=500))
+    t.broker_got()
+    t.passes(5.0)
+    in_debt(t)
+    t.client_sends(m.fetch(5, version=version, session=(78, 1)), by=by)
+    t.broker_got(m.fetch(5, version=version, session=(78, 1), max_bytes=1, min_bytes=0, max_wait_ms=0))
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("max_bytes", [100, 50_000_000])
+def test_next_session_ends_the_one_before_at_broker(version, max_bytes):
+    """Clients forget the id of an ended session with the empty answer, and the broker would keep it for minutes."""
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=(77, 3)))
+    t.broker_answers(m.fetched(2, version=version, session_id=77, size=BURST + 5_000))
+    t.passes(0.5)
+    in_debt(t)
+    t.client_sends(m.fetch(3, version=version, session=(77, 4)))
+    t.client_got(session_ended(3, version, 500))
+    t.passes(1.0)
+    for correlation_id, named in ((4, 77), (5, 0)):
+        t.client_sends(m.fetch(correlation_id, version=version, max_bytes=max_bytes))
+        sent = forwarded(t, version)
+        assert (sent.session_id, sent.session_epoch) == (named, 0)
+        assert 0 < sent.max_bytes <= max_bytes
+        t.broker_answers(m.fetched_nothing(correlation_id, version=version, session_id=78))
+
+
+@pytest.mark.parametrize("session", [(77, 0), (77, -1)])
+def test_client_that_ends_its_session_keeps_its_request(session):
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=(77, 3)))
+    t.broker_answers(m.fetched(2, session_id=77, size=BURST + 5_000))
+    t.passes(0.5)
+    in_debt(t)
+    t.client_sends(m.fetch(3, session=(77, 4)))
+    t.passes(1.0)
+    for correlation_id, its_own in ((4, session), (5, (0, 0))):
+        t.client_sends(m.fetch(correlation_id, session=its_own))
+        sent = forwarded(t)
+        assert (sent.session_id, sent.session_epoch) == its_own
+        t.broker_answers(m.fetched_nothing(correlation_id, session_id=78))
+
+
+def test_unanswered_throttled_fetches_count_as_dropped():
+    """Many connections may send Fetches in debt before the first answer arrives."""
+    first = Transcript(limits(fetch=1_000))
+    second = Transcript(engine=first.engine)
+    for t in (first, second):
+        t.client_sends(m.fetch(1))
+        t.broker_answers(m.fetched_nothing(1))
+    for t in (first, second):
+        in_debt(t)
+        t.client_sends(m.fetch(2, session=(77, 3)))
+    first.broker_got(m.fetch(2, session=(77, 3), max_bytes=1, min_bytes=0, max_wait_ms=0))
+    second.broker_got()
+    first.broker_answers(m.fetched_nothing(2, session_id=77))
+    second.passes(16.0)
+    in_debt(second)
+    second.client_sends(m.fetch(3, session=(77, 4)))
+    second.broker_got(m.fetch(3, session=(77, 4), max_bytes=1, min_bytes=0, max_wait_ms=0))
+
+
 @pytest.mark.parametrize("version", WITH_SESSIONS)
 def test_throttled_answer_without_records_keeps_its_partitions(version):
     t = over_quota(version=version)
@@ -633,6 +731,21 @@ ANSWERS_WITHOUT_RECORDS = {
     "partition error": mixed(1, []),
     "session not found": m.fetched(1, records=None, error_code=70),
 }
+
+
+@pytest.mark.parametrize(("continued", "named"), [(False, 77), (True, 0)])
+def test_window_ends_session_that_client_forgets(continued, named):
+    """Java takes an emptied answer as one without a session. franz-go continues the session."""
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched(1, session_id=77, size=20_000))
+    t.passes(60.0)
+    if continued:
+        t.client_sends(m.fetch(2, session=(77, 1)))
+        t.broker_answers(m.fetched_nothing(2, session_id=77))
+    t.broker_inbox.clear()
+    t.client_sends(m.fetch(3))
+    assert forwarded(t).session_id == named
 
 
 @pytest.mark.parametrize("answer", ANSWERS_WITHOUT_RECORDS.values(), ids=ANSWERS_WITHOUT_RECORDS)
