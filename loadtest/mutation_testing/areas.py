@@ -8,10 +8,9 @@ _PROXY = "tests/gateway/proxy/"
 _SESSIONS = tuple(
     f"{_PROXY}test_{name}.py"
     for name in (
-        "states", "mute_states", "mutes", "any_order", "channel_throttle", "collected", "consumers", "draining", "handler",
-        "in_flight", "splitter", "membership", "members_on_connection", "pass_through", "protocol_errors",
-        "request_rate_on_connection", "sessions",
-        "user_limits", "waiting_for_debt",
+        "any_order", "arriving_first_request", "channel_throttle", "collected", "consumers", "draining", "handler", "in_flight",
+        "members_on_connection", "membership", "mute_states", "pass_through", "protocol_errors", "request_rate_on_connection",
+        "sessions", "splitter", "states", "throttle_on_connection", "user_limits", "waiting_for_debt",
     )
 )  # fmt: skip
 
@@ -41,13 +40,14 @@ AREAS = (
         (
             _ENGINE,
             *(f"{_PROXY}test_{name}.py" for name in (
-                "catch_up_on_connection", "channel_throttle", "consumers", "group_shares_on_connection", "groups_on_connection",
-                "members_on_connection", "request_rate_on_connection", "shadows_on_connection", "waiting_for_debt",
+                "arriving_first_request", "catch_up_on_connection", "channel_throttle", "consumers",
+                "group_shares_on_connection", "groups_on_connection", "members_on_connection", "request_rate_on_connection",
+                "shadows_on_connection", "throttle_on_connection", "waiting_for_debt",
             )),
             "tests/gateway/features/recent_use/test_rules.py",
             "tests/gateway/features/sharing/test_books.py",
             "tests/gateway/features/sharing/test_group_demands.py",
-            "tests/gateway/features/sharing/test_shadow_sharing.py",
+            "tests/gateway/features/sharing/test_unenforced_sharing.py",
             "tests/gateway/admin/test_table.py",
             "tests/gateway/config/test_timed_rows.py",
         ),

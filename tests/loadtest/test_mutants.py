@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.mutation_testing.areas import AREAS, Area
 from loadtest.mutation_testing.code_swap import CodeSwap
 from loadtest.mutation_testing.mutants import mutants_of
 from loadtest.mutation_testing.outcomes import _interval, _score, _shown, equivalent
@@ -93,3 +94,10 @@ def test_each_equivalent_mutant_has_a_reason():
 
 def test_score_needs_a_mutant_that_was_tried():
     assert _shown(Counter({"not tried": 3, "equivalent": 1})) == "no mutant was tried of 4 (1 equivalent, 3 not tried)"
+
+
+@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.name)
+def test_area_names_only_files_that_exist(area: Area):
+    tests_at_import = [test for tests in area.at_import.values() for test in tests]
+    named = [*area.modules, *area.tests, *area.at_import, *tests_at_import]
+    assert [path for path in named if not Path(path).exists()] == []
