@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from gateway.cluster import any_address
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import ClusterError, Connections
 from gateway.cluster.discovery import sasl_mechanisms
@@ -199,12 +200,21 @@ async def test_question_for_sasl_reaches_the_second_address(silent, resolve):
 
 @in_each_loop
 async def test_address_that_accepts_later_is_given_up(resolve, stack, monkeypatch):
-    monkeypatch.setattr("gateway.cluster.any_address.NEXT_ADDRESS_SECONDS", 0.0)
+    monkeypatch.setattr(any_address, "NEXT_ADDRESS_SECONDS", 0.0)
     servers = [stack.enter_context(closing(socket.create_server((SILENT, 0))))]
     port = servers[0].getsockname()[1]
     servers.append(stack.enter_context(closing(socket.create_server((OTHER, port)))))
     resolve(SILENT, OTHER)
-    transport = await upstream_of(port).dial_anyone(asyncio.Protocol)
+    tried = []
+    connected = any_address._connected
+    monkeypatch.setattr(any_address, "_connected", lambda address: tried.append(address) or connected(address))
+    while True:
+        transport = await upstream_of(port).dial_anyone(asyncio.Protocol)
+        if len(tried) == 2:
+            break
+        transport.abort()  # the first address has accepted before the second one was tried
+        servers[0].accept()[0].close()
+        tried.clear()
     given_up = servers[peer_of(transport) == SILENT].accept()[0]
     reader, writer = await asyncio.open_connection(sock=given_up)
     assert await reader.read() == b""
