@@ -52,13 +52,18 @@ AREAS = (
             "tests/gateway/config/test_timed_rows.py",
         ),
         {
+            "gateway/quotas/entity.py": (
+                f"{_ENGINE}test_names.py", f"{_ENGINE}test_quota_table.py", f"{_ENGINE}test_engine_buckets.py",
+            ),
+            "gateway/quotas/line.py": (f"{_ENGINE}test_bucket.py", f"{_PROXY}test_arriving_first_request.py"),
+            "gateway/quotas/schedule.py": ("tests/gateway/config/test_timed_rows.py",),
             "gateway/quotas/group_buckets.py": (f"{_ENGINE}test_group_shares.py",),
             "gateway/quotas/group_meter.py": (f"{_ENGINE}test_group_buckets.py", f"{_ENGINE}test_group_shares.py"),
             "gateway/quotas/group_tree.py": (f"{_ENGINE}test_group_buckets.py", f"{_ENGINE}test_fair_share.py"),
             "gateway/quotas/meter.py": (f"{_ENGINE}test_token_bucket.py", f"{_ENGINE}test_rate.py"),
             "gateway/quotas/recent_use.py": ("tests/gateway/features/recent_use/test_rules.py",),
-            "gateway/quotas/settings.py": (f"{_ENGINE}test_engine.py",),
-            "gateway/quotas/snapshot.py": ("tests/gateway/admin/test_table.py",),
+            "gateway/quotas/settings.py": (f"{_ENGINE}test_engine.py", f"{_ENGINE}test_engine_buckets.py"),
+            "gateway/quotas/snapshot.py": (f"{_ENGINE}test_merged_rows.py", "tests/gateway/admin/test_table.py"),
         },
     ),
     Area(
