@@ -221,3 +221,29 @@ def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, t
     bucket.record(1_000_000, START)
     assert throttle_time_ms(bucket.refuse(START)[0]) == throttle_ms
     assert all(isfinite(value) for value in astuple(bucket.row(START)) if isinstance(value, float))
+
+
+def test_dropped_bucket_is_told_to_its_owner():
+    dropped = []
+    subject = engine(max_buckets=2, on_forgotten=dropped.append)
+    bucket = subject.acquire("produce", "", "a", START)
+    subject.release(bucket, START)
+    now = START + BUCKET_IDLE_SECONDS + WINDOW.length
+    for _ in range(3):
+        now += 1.0
+        subject.tick(now)
+    assert dropped == [bucket]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_further_names_of_a_connection_take_half_of_the_places(grouped):
+    groups = (Group("all", (GroupRule(),), {"producer_byte_rate": 9_000.0}),) if grouped else ()
+    rows = tuple(group.quota for group in groups)
+    subject = QuotaEngine(settings(1_000.0, *rows, groups=groups), START, max_buckets=10)
+
+    def own(name, *, renamed):
+        return not subject.acquire_path("produce", "", name, START, renamed=renamed)[0].resolution.tags.overflow
+
+    assert all(own(name, renamed=False) for name in "abcde")
+    assert not own("f", renamed=True)
+    assert own("g", renamed=False)

@@ -72,3 +72,28 @@ def test_use_is_taken_back_from_the_parent_as_well() -> None:
     assert (group.tokens(START), parent.tokens(START), parent.used) == (150.0, 100.0, 100.0)
     group.take_back(100.0, START)
     assert (group.tokens(START), parent.tokens(START), parent.used) == (250.0, 200.0, 0.0)
+
+
+def test_new_entitlement_counts_from_its_change_on() -> None:
+    bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
+    bucket.entitle(100.0, INTERVAL, START)
+    bucket.charge(60.0, START)  # 10 were free
+    assert bucket.borrowed(START) == pytest.approx(0.5)
+    bucket.entitle(200.0, INTERVAL, START + 0.2)
+    assert bucket.borrowed(START + 0.2) == pytest.approx(30.0 / 200.0)
+    assert bucket.borrowed(START + 0.3) == pytest.approx(10.0 / 200.0)
+
+
+def test_forgiven_group_owes_its_entitlement_nothing() -> None:
+    bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
+    bucket.entitle(100.0, INTERVAL, START)
+    bucket.charge(60.0, START)
+    bucket.forgive(START)
+    assert bucket.borrowed(START) == 0.0
+    assert bucket.borrowed(START, further=1.0) == pytest.approx(0.01)
+
+
+def test_rate_of_a_group_is_that_of_its_own_bucket() -> None:
+    _, group = family()
+    group.charge(100.0, START + 1.0)
+    assert group.rate(START + 2.0) == group.own.rate(START + 2.0)

@@ -285,3 +285,13 @@ def test_consumer_falls_back_at_a_tenth_of_a_limit(lag, before, expected):
 )
 def test_pattern_covers_names_that_it_surely_matches(pattern, other, expected):
     assert covers(rule(client_id=pattern), rule(client_id=other)) is expected
+
+
+def test_claim_of_the_longest_length_counts():
+    longest, longer = "x" * MAX_CLAIM_CHARACTERS, "x" * (MAX_CLAIM_CHARACTERS + 1)
+    assert claims_of({"groups": [longest, longer]}) == {("groups", longest)}
+
+
+def test_rule_names_only_the_parts_that_it_has():
+    assert str(rule(user="u")) == "user=u"
+    assert str(rule(ip="10.0.0.0/8")) == "ip=10.0.0.0/8"

@@ -88,3 +88,10 @@ def test_small_quotas_are_counted_in_the_preparation():
     engine = QuotaEngine(QuotaSettings(), 0.0)
     (change,) = engine.prepare(QuotaSettings(quotas))
     assert change.after._small_quotas == {**engine.small_quotas(), "produce": 1}
+
+
+def test_new_policy_marks_with_its_first_tick():
+    policy = Policy(True, Window(3, 1.0), START)
+    assert policy.marking is False
+    assert policy.tick(START + 1.0)
+    assert policy.marking is True

@@ -253,3 +253,60 @@ def test_removed_quotas_leave_no_long_name():
     after, _ = both.altered({})
     assert set(after.entities()) == {in_file}
     assert set(after._exact.values()) == {in_file}
+
+
+def test_alteration_names_what_it_adds_changes_and_removes():
+    a, b, c, d = (ClientQuotaEntity(name) for name in "abcd")
+    before = QuotaTable([], {a: {KEY: 1.0}, b: {KEY: 1.0}})
+    after, changes = before.altered({a: {KEY: 2.0}, c: {KEY: 1.0}, d: {"other": 1.0}})
+    assert changes == {KEY: {a, b, c}, "other": {d}}
+    assert [after.resolve(KEY, name, "").limit for name in "abc"] == [2.0, None, 1.0]
+
+
+def test_alteration_that_only_replaces_names_both():
+    a, b = ClientQuotaEntity("a"), ClientQuotaEntity("b")
+    _, changes = QuotaTable([], {a: {KEY: 1.0}}).altered({b: {KEY: 1.0}})
+    assert changes == {KEY: {a, b}}
+
+
+def test_change_knows_if_a_group_is_in_it():
+    rows = []
+    table = QuotaTable(rows)
+    assert table.followed_by(rows, {ClientQuotaEntity(group="g"): {KEY: 1.0}}).groups
+    assert not table.followed_by(rows, {ClientQuotaEntity("u"): {KEY: 1.0}}).groups
+
+
+def test_change_leads_from_its_own_table_only():
+    rows, dynamic = [], {ClientQuotaEntity("u"): {KEY: 1.0}}
+    table = QuotaTable(rows)
+    change = table.followed_by(rows, dynamic)
+    assert change.leads(table, rows, dynamic)
+    assert not change.leads(QuotaTable(rows), rows, dynamic)
+
+
+def test_small_quotas_are_counted_once_for_each_table():
+    table = QuotaTable([EntityQuota(ClientQuotaEntity(name), {KEY: 1_000.0}) for name in "ab"])
+    assert table.small_quotas()["produce"] == 2
+    assert table.small_quotas() is table.small_quotas()
+
+
+def test_second_resolution_is_the_same_object():
+    table = QuotaTable([])
+    assert table.resolve(KEY, "u", "c") is table.resolve(KEY, "u", "c")
+    assert table.resolve_ip("connection_creation_rate", "10.0.0.1") is table.resolve_ip("connection_creation_rate", "10.0.0.1")
+
+
+def test_address_has_a_quota_for_each_key():
+    address = ClientQuotaEntity(ip="10.0.0.1")
+    table = QuotaTable([EntityQuota(address, {"connection_creation_rate": 5.0})])
+    assert table.resolve_ip("connection_creation_rate", "10.0.0.1").limit == 5.0
+    other = table.resolve_ip("max_connections", "10.0.0.1")
+    assert (other.limit, other.tags) == (None, Tags(None, None, ip="10.0.0.1"))
+
+
+def test_shared_bucket_follows_its_own_entity_only():
+    default = ClientQuotaEntity(DEFAULT)
+    shared = Resolution(Tags("<other>", None, overflow=True), 1.0, default)
+    before = QuotaTable([EntityQuota(default, {KEY: 1.0})])
+    assert before.again(KEY, shared).limit == 1.0
+    assert QuotaTable([]).again(KEY, shared) == Resolution(shared.tags, None, default)
