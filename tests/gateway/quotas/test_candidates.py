@@ -79,3 +79,10 @@ def test_exemption_from_topics_is_found_by_its_row() -> None:
     row = EntityQuota(ClientQuotaEntity("bob"), exempt_from=("topics",), line=3)
     assert CandidateTable((row,), {}).exempting("topics", "bob", "any") is row
     assert CandidateTable((row,), {}).exempting("volumes", "bob", "any") is None
+
+
+def test_exemption_has_the_line_of_its_row() -> None:
+    assert [(each.limit, each.applies, each.line) for each in candidates("bob", "scraper")] == [
+        (100.0, False, 5),
+        (None, True, 8),
+    ]

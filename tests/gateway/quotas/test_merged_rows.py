@@ -90,3 +90,10 @@ def test_missing_limits_stay_none() -> None:
 
 def test_each_row_is_a_step() -> None:
     assert sum(1 for _ in merge_rows([[row(str(number)) for number in range(50)]] * 2)) == 100
+
+
+def test_row_with_a_source_names_the_level() -> None:
+    unknown, known = row(source="", level=""), row(source="api", level="user=<default>")
+    assert [(each.level, each.source) for each in merged([[unknown], [known]])] == [("user=<default>", "api")]
+    assert [(each.level, each.source) for each in merged([[row()], [known]])] == [("user=alice", "file")]
+    assert [(each.level, each.source) for each in merged([[row()], [unknown]])] == [("user=alice", "file")]

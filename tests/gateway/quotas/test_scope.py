@@ -11,6 +11,7 @@ from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.recent_use import entity_uses, restore_entity
+from gateway.quotas.scope import buckets_of, node_id, overflow_tags
 from gateway.steps import at_once
 
 START = 5_000.0
@@ -213,3 +214,15 @@ def test_recent_use_returns_to_the_bucket_of_its_broker():
     assert restore_entity(after, saved, START)
     assert path(after, 2)[0].meter.tokens(START) == pytest.approx((BURST * 1_000) - 4_000)
     assert path(after, 1)[0].meter.tokens(START) == pytest.approx(BURST * 1_000)
+
+
+@pytest.mark.parametrize(("text", "broker"), [("-1", BOOTSTRAP), ("3", 3), ("+3", None), ("", None)])
+def test_broker_of_a_message_is_a_node_id_or_bootstrap(text, broker):
+    assert node_id(text) == broker
+
+
+def test_changed_quota_reaches_the_shared_bucket_of_its_entity():
+    entity = ClientQuotaEntity("alice")
+    shared, own = object(), object()
+    buckets = {overflow_tags(entity): shared, entity.tags: own, overflow_tags(ClientQuotaEntity("bob")): object()}
+    assert list(buckets_of(buckets, {entity}, by_broker=False)) == [own, shared]

@@ -156,3 +156,10 @@ def test_use_at_the_edge_of_the_window_is_restored():
 def test_debt_has_a_longest_time() -> None:
     rate = SpreadRate(5.0, KIP, START)
     assert rate.charge(2**31 - 1, START) == MAX_DEBT_SECONDS
+
+
+def test_used_ratio_is_the_kips_rate_by_quota():
+    rate = SpreadRate(5.0, KIP, START)
+    rate.charge(560, START)
+    assert rate.used_ratio(START) == pytest.approx(5.6 / 5.0)
+    assert rate.used_ratio(START + 12.0) == pytest.approx(1.0)
