@@ -9,8 +9,9 @@ _SESSIONS = tuple(
     f"{_PROXY}test_{name}.py"
     for name in (
         "any_order", "arriving_first_request", "channel_throttle", "collected", "consumers", "draining", "handler", "in_flight",
-        "members_on_connection", "membership", "mute_states", "pass_through", "protocol_errors", "request_rate_on_connection",
-        "sessions", "splitter", "states", "throttle_on_connection", "user_limits", "waiting_for_debt",
+        "locks_on_connection", "members_on_connection", "membership", "mute_states", "pass_through", "protocol_errors",
+        "request_rate_on_connection", "sessions", "splitter", "states", "throttle_on_connection", "user_limits",
+        "waiting_for_debt",
     )
 )  # fmt: skip
 
