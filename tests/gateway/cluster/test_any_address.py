@@ -205,16 +205,18 @@ async def test_address_that_accepts_later_is_given_up(resolve, stack, monkeypatc
     port = servers[0].getsockname()[1]
     servers.append(stack.enter_context(closing(socket.create_server((OTHER, port)))))
     resolve(SILENT, OTHER)
-    tried = []
-    connected = any_address._connected
-    monkeypatch.setattr(any_address, "_connected", lambda address: tried.append(address) or connected(address))
-    while True:
-        transport = await upstream_of(port).dial_anyone(asyncio.Protocol)
-        if len(tried) == 2:
-            break
-        transport.abort()  # the first address has accepted before the second one was tried
-        servers[0].accept()[0].close()
-        tried.clear()
+    both, connected = asyncio.Event(), any_address._connected
+
+    async def at_once(address):
+        """Connect. The first attempt ends no earlier than the second one: otherwise nothing would be left to give up."""
+        connection = await connected(address)
+        if address[0] == OTHER:
+            both.set()
+        await both.wait()
+        return connection
+
+    monkeypatch.setattr(any_address, "_connected", at_once)
+    transport = await upstream_of(port).dial_anyone(asyncio.Protocol)
     given_up = servers[peer_of(transport) == SILENT].accept()[0]
     reader, writer = await asyncio.open_connection(sock=given_up)
     assert await reader.read() == b""
