@@ -5,6 +5,7 @@ import pytest
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import LOOK_SECONDS
 from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.test_request_rate_on_connection import rates
 from tests.gateway.proxy.test_waiting_for_debt import debt, indebted, only_bucket, owe, produce_quota
 from tests.gateway.proxy.transcript import START, Transcript
 
@@ -105,3 +106,16 @@ def test_silent_client_keeps_others_for_a_second():
 def test_request_that_did_not_wait_is_forwarded_as_it_comes():
     t = waiting(QuotaEngine(produce_quota(), START), REQUEST[:PART])
     t.broker_got(REQUEST[:PART])
+
+
+def test_wait_for_a_rate_of_requests_ends_alike():
+    engine = QuotaEngine(rates(), START)
+    bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
+    delay, _ = bucket.charge(40, START)
+    t = waiting(engine, REQUEST[:PART])
+    t.passes(delay)
+    t.broker_got()
+    assert bucket.first_requests.waiting == 1
+    t.client_sends(REQUEST[PART:])
+    t.broker_got(REQUEST)
+    assert bucket.first_requests.waiting == 0
