@@ -223,6 +223,7 @@ def test_broker_of_a_message_is_a_node_id_or_bootstrap(text, broker):
 
 def test_changed_quota_reaches_the_shared_bucket_of_its_entity():
     entity = ClientQuotaEntity("alice")
-    shared, own = object(), object()
-    buckets = {overflow_tags(entity): shared, entity.tags: own, overflow_tags(ClientQuotaEntity("bob")): object()}
+    engine = QuotaEngine(settings(), START)
+    shared, own, other = (engine.acquire("produce", "", name, START) for name in "abc")
+    buckets = {overflow_tags(entity): shared, entity.tags: own, overflow_tags(ClientQuotaEntity("bob")): other}
     assert list(buckets_of(buckets, {entity}, by_broker=False)) == [own, shared]
