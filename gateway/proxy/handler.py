@@ -341,14 +341,17 @@ class Connection:
         self.send_own_request = _send_nothing
         self.produce = self.fetch = self.share_fetch = None
 
-    def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float, units: int = 0) -> bool:
+    def has_to_queue(
+        self, kinds: tuple[str, ...], request: Request, now: float, units: int = 0, *, collects: bool = False
+    ) -> bool:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
 
         The caller defers the request, and asks again when the request comes again. `units` is the cost if a handler counts it.
+        A caller that `collects` the request at its turn calls `Client.leave_queue` once it is whole.
         """
-        client, size, whole = self.client, request.size, request.whole
+        client, arrives = self.client, collects and not request.whole
         for kind in kinds:
-            while (found := client.enter_queue(kind, size, now, whole=whole, units=units)) is not None:
+            while (found := client.enter_queue(kind, request.size, now, arrives=arrives, units=units)) is not None:
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
                     shortened = let_in(bucket, verdict, now)

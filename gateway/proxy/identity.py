@@ -59,7 +59,7 @@ class Client:
         self._next = 0  # the bucket of that kind whose queue it is in, or enters next
         self._turn = inf  # the latest end of its wait in that queue
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
-        self._arriving: tuple[Bucket, int, float] | None = None  # as above, with its turn, which came before the last bytes
+        self._arriving: tuple[Bucket, int, float] | None = None  # as above, with its turn: it came before the last bytes
         self.arrives_by = 0.0  # until then, others wait for the request that arrives after its wait; 0 without one
         self._claims = NO_CLAIMS
         self._renamed = False  # the connection has used the buckets of another client-id before
@@ -206,14 +206,14 @@ class Client:
         return self._queued is not None or self._arriving is not None
 
     def enter_queue(
-        self, kind: str, size: int, now: float, *, whole: bool, units: int = 0
+        self, kind: str, size: int, now: float, *, arrives: bool, units: int = 0
     ) -> tuple[Bucket, QuotaVerdict] | None:
         """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
 
-        The request has `size` bytes; `whole` is True once they have arrived. `units` are its cost beside them. The caller asks
-        again when the time is over, until the answer is None. That is once the debt is paid off, or at the request's turn. A
-        request that is charged to several kinds, or to a group as well, enters the queue of each bucket in turn. If its last
-        bytes have not arrived, it keeps its place in the last queue until `leave_queue`.
+        The request has `size` bytes, arrived or not. `units` are its cost beside them. The caller asks again when the time is
+        over, until the answer is None. That is once the debt is paid off, or at the request's turn. A request that is charged
+        to several kinds, or to a group as well, enters the queue of each bucket in turn. If it still `arrives` at its turn, it
+        keeps its place in the last queue until `leave_queue`.
         """
         self._leave_bucket()
         if kind in self._entered:
@@ -233,7 +233,7 @@ class Client:
                 self._queued = bucket, amount
                 self._turn = turn
             else:
-                if waited and not whole:
+                if waited and arrives:
                     self._end_arrival()
                     self._arriving = bucket, amount, turn
                     self.arrives_by = bucket.first_requests.begin_arrival(amount, now)

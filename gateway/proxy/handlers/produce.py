@@ -130,7 +130,7 @@ class ProduceHandler:
         return self._internal if free else self._client.buckets(_KIND, now)
 
     def forget_collected(self) -> None:
-        """The collected request, if there is one, is dropped. Its bytes stay charged."""
+        """The collected request, if there is one, is dropped. The bytes that were charged stay so."""
         self._payers = ()
 
     @property
@@ -180,7 +180,7 @@ class ProduceHandler:
             self._client.leave_queue()
             return False
         self._client.use(request.header.client_id, now)
-        return self._connection.has_to_queue(_KINDS, request, now)
+        return self._connection.has_to_queue(_KINDS, request, now, collects=True)
 
     # The topics of requests.
 

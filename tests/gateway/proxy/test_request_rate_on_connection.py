@@ -158,3 +158,16 @@ def test_client_without_a_rate_has_no_bucket():
     t = Transcript(rates())
     t.client_sends(*(m.metadata(number, client_id="other") for number in range(20)))
     assert "request_rate" not in {bucket.kind.name for bucket in t.engine.buckets()}
+
+
+def test_request_in_two_chunks_leaves_the_queue_at_its_turn():
+    engine = QuotaEngine(rates(), START)
+    bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
+    delay, _ = bucket.charge(40, START)
+    t = Transcript(engine=engine)
+    request = m.metadata(0)
+    t.client_sends(request[:-1])
+    assert bucket.first_requests.waiting == 1
+    t.passes(delay)
+    t.broker_got(request[:-1])
+    assert (bucket.first_requests.waiting, t.core.client.queued) == (0, False)
