@@ -182,7 +182,7 @@ class Line:
         self._dropped_at = now
 
     def may_drop(self, meter: Meter, now: float) -> bool:
-        """True while the second budget has something left of its burst, which is as large as the quota's."""
+        """True while the second budget has a part of its burst left. Its burst is that of the quota."""
         return self._unpaid(meter, now) < meter.capacity
 
     def _unpaid(self, meter: Meter, now: float) -> float:

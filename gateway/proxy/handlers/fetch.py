@@ -72,7 +72,7 @@ class FetchHandler:
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             if not _may_drop(buckets, now):
-                # Clients then begin a session with a full Fetch (KIP-227), which costs the broker nothing during a debt.
+                # Clients then begin a session with a full Fetch (KIP-227). During a debt, it costs the broker nothing.
                 self._ended_session = head.session_id
                 answer = fetch.empty_response(
                     version, header.correlation_id, 0, LEAST_THROTTLE_MS, ErrorCode.INVALID_FETCH_SESSION_EPOCH

@@ -86,7 +86,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Refuse to list a folder. The test may run as root, who may list every folder."""
+    """Refuse to list a folder. Its mode would not stop root, and root may run the tests."""
     scandir = os.scandir
 
     def refused(path: Path) -> object:

@@ -129,7 +129,7 @@ def test_forbidden_folder_is_named_and_tried_again(
 
 
 def test_full_disk_is_named_and_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The disk has no room for the page, which is the largest file."""
+    """The disk has no room for the largest file, the page."""
     use(tmp_path / "ledger", 0, 100.0)
     page, write = tmp_path / "out/report.html", Path.write_bytes
 
