@@ -11,7 +11,7 @@ from gateway.quotas.line import LOOK_SECONDS, Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.shared_meter import SharedMeter, as_shared
-from gateway.quotas.snapshot import EXEMPT, Tally, ThrottleEpisode, UsageRow
+from gateway.quotas.snapshot import Tally, ThrottleEpisode
 
 MOST_WITHIN_QUOTA: Final = 0.99
 """The largest used fraction that follows from a rate alone: the token bucket is not empty yet, so no client is throttled."""
@@ -55,15 +55,19 @@ class Bucket:
         self.connections = 0
         self.amount_total = 0
         self.shared_total = 0  # see UsageAccount
-        self.answered_total, self.latency_seconds_total = 0, 0.0  # of Produce and Fetch requests, by brokers
+        self.answered_total = 0  # Produce and Fetch requests that brokers have answered
+        self.latency_seconds_total = 0.0  # of these answers
         self.owner = ""
         self.first_requests = FirstRequests()
         self.reserved = 0  # partitions of operations without an outcome; they are not charged
         self.member_turn = now  # when the next request of a member may pass in spite of a debt
         self.line = Line(now)
-        self.throttled_total = self.unenforced_total = 0
+        self.throttled_total = 0
+        self.unenforced_total = 0
         self.throttle_seconds_total = 0.0
-        self.early_total, self.early_seconds_total, self.early_seconds_max = 0, 0.0, 0.0
+        self.early_total = 0
+        self.early_seconds_total = 0.0
+        self.early_seconds_max = 0.0
         self.last_used = now
         self.labelled = False  # metrics and tables show it by name
         self.shown_before = _NOTHING  # its counters when `labelled` changed, so that nothing is counted under both names
@@ -318,7 +322,8 @@ class Bucket:
         Throttling begins at 1.0. An even flow leaves a token bucket full, so its rate counts too, but below 1.0 while the
         bucket holds tokens. Without enforcement, the ratio of a client that was over the quota lately is its rate.
         """
-        if (meter := self.meter) is None:
+        meter = self.meter
+        if meter is None:
             return 0.0
         used = meter.used_ratio(now)
         if self.policy.enforce and meter.rate(now) is not None:
@@ -335,40 +340,13 @@ class Bucket:
 
     def tally(self) -> Tally:
         whole = Tally()
-        whole.amount, whole.throttled, whole.early = self.counted, self.throttled_total, self.early_total
+        whole.amount = self.counted
+        whole.throttled = self.throttled_total
         whole.unenforced = self.unenforced_total
-        whole.throttle_seconds, whole.early_seconds = self.throttle_seconds_total, self.early_seconds_total
+        whole.throttle_seconds = self.throttle_seconds_total
+        whole.early = self.early_total
+        whole.early_seconds = self.early_seconds_total
         return whole
-
-    def row(self, now: float) -> UsageRow:
-        limit, before = self.resolution.limit, self.shown_before
-        user, client_id = self.resolution.tags.shown
-        return UsageRow(
-            kind=self.kind.name,
-            user=user,
-            client_id=client_id,
-            ip=self.resolution.tags.ip or "",
-            level=str(self.resolution.entity or "") + (EXEMPT if self.resolution.exempt else ""),
-            source=self.resolution.source.value if self.resolution.source else "",
-            limit=limit,
-            rate=self.rate(now),
-            used_ratio=self.used_ratio(now),
-            tokens=self.meter.tokens(now) if self.meter is not None else None,
-            amount_total=self.counted - before.amount,
-            throttled_total=self.throttled_total - before.throttled,
-            unenforced_total=self.unenforced_total - before.unenforced,
-            throttle_seconds_total=self.throttle_seconds_total - before.throttle_seconds,
-            early_total=self.early_total - before.early,
-            early_seconds_total=self.early_seconds_total - before.early_seconds,
-            early_seconds_max=self.early_seconds_max,
-            throttle_left=self.throttle_left(now),
-            connections=self.connections,
-            throttled_seconds=self.episode.seconds(now),
-            unthrottled_seconds=self.episode.quiet(now) if self.policy.enforce else None,
-            addresses=tuple(self.episode.addresses),
-            group=self.resolution.tags.group or "",
-            broker=self.resolution.tags.broker_text,
-        )
 
     def forgettable(self, now: float, idle_seconds: float) -> bool:
         """True if a new bucket would make the same decisions, and the figures are old."""

@@ -9,24 +9,21 @@ from gateway.quotas.entity import BOOTSTRAP, Resolution, Tags
 from gateway.quotas.group_buckets import GroupBuckets
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
-from gateway.quotas.idle_buckets import IdleBuckets, may_be_dropped
+from gateway.quotas.kind_buckets import KindBuckets
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import LabelSlots, UnnamedBuckets, shown_rows, steps_of
+from gateway.quotas.labels import steps_of
 from gateway.quotas.meter import Meter, precharge
 from gateway.quotas.new_meters import NewMeters
-from gateway.quotas.owned_places import OwnedPlaces, owner_of
+from gateway.quotas.owned_places import owner_of
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of
 from gateway.quotas.quota_table import QuotaTable, TableChange
-from gateway.quotas.scope import at_broker, buckets_of, in_scope
+from gateway.quotas.scope import at_broker, in_scope
 from gateway.quotas.settings import Metering as Metering
 from gateway.quotas.settings import QuotaSettings as QuotaSettings
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.steps import Steps, at_once
-
-BUCKET_IDLE_SECONDS = 3600.0
-"""The engine drops a bucket that was unused for that long, as Kafka does."""
 
 MAX_BUCKETS = 10_000
 """For each kind."""
@@ -57,21 +54,21 @@ class QuotaEngine:
         self._on_forgotten = on_forgotten
         self.meters = NewMeters(settings, shared=shared)
         self.memory = settings.longest_window
-        self.generation = self._overflowed = 0
+        self.generation = 0
         self.max_buckets = max_buckets
-        self._policies = policies_of(settings, now)
+        self._overflowed = 0
         self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
         self._table.small_quotas()  # before clients come
         self.group_buckets.follow(settings.groups, self._table)
         self.groups = GroupTable(settings.groups)
-        self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
-        self._places = {name: OwnedPlaces() for name in KINDS}
-        self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
-        self._totals = {name: KindTotals() for name in KINDS}
-        self.internal = Bucket(
-            PRODUCE, Resolution(Tags(None, None), None, None), None, self._policies[PRODUCE.name], KindTotals(), now
-        )
+        policies = policies_of(settings, now)
+        self._kept = {
+            name: KindBuckets(kind, policies[name], max_labelled, now, by_broker=settings.by_broker)
+            for name, kind in KINDS.items()
+        }
+        unlimited = Resolution(Tags(None, None), None, None)
+        self.internal = Bucket(PRODUCE, unlimited, None, policies[PRODUCE.name], KindTotals(), now)
         """Measures the Produce requests that no client is charged for (`OwnTopics`); no client is throttled by it."""
 
     def acquire(self, kind: str, user: str, client_id: str, now: float, *, used: float = 0) -> Bucket:
@@ -133,17 +130,17 @@ class QuotaEngine:
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset(self._buckets)
+        return frozenset(self._kept)
 
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         """Every bucket of a single entity. A bucket that is made or dropped during the iteration may be in it or not."""
-        for kind, buckets in self._buckets.items():
-            yield from [((kind, tags), bucket) for tags, bucket in buckets.items() if not tags.overflow]
+        for kind, kept in self._kept.items():
+            yield from [((kind, tags), bucket) for tags, bucket in kept.by_tags.items() if not tags.overflow]
 
     def changed(self) -> Iterator[tuple[UsageKey, UsageAccount] | None]:
         """The accounts whose use has not been published yet, and None after each step. The engine may be used meanwhile."""
-        for kind, buckets in self._buckets.items():
-            for part in steps_of(list(buckets.values())):
+        for kind, kept in self._kept.items():
+            for part in steps_of(list(kept.by_tags.values())):
                 for bucket in part:
                     if bucket.amount_total != bucket.shared_total and not bucket.resolution.tags.overflow:
                         yield (kind, bucket.resolution.tags), bucket
@@ -154,12 +151,12 @@ class QuotaEngine:
 
         A client that connects later finds the bucket charged. None without a quota or room, or if the peer has another scope.
         """
-        buckets, by_broker = self._buckets.get(kind), self.settings.by_broker
-        if buckets is None or isinstance(tags, str) or tags.overflow or not in_scope(tags, kind, by_broker=by_broker):
+        kept = self._kept.get(kind)
+        if kept is None or isinstance(tags, str) or tags.overflow or not in_scope(tags, kind, by_broker=kept.by_broker):
             return None
         tags = tags.bounded()
-        bucket = buckets.get(tags)
-        if bucket is None and (len(buckets) < self.max_buckets or tags.group is not None):
+        bucket = kept.by_tags.get(tags)
+        if bucket is None and (len(kept.by_tags) < self.max_buckets or tags.group is not None):
             resolution = self._again(KINDS[kind], Resolution(tags, None, None))
             if resolution.limit is not None:
                 bucket = self._create(KINDS[kind], resolution, now)
@@ -171,13 +168,12 @@ class QuotaEngine:
 
     def has_room(self, shared: Bucket, owner: str, *, renamed: bool) -> bool:
         """True if a client of that shared bucket would now get one of its own. `renamed` is as for `acquire_path`."""
-        kind = shared.kind.name
-        return self._places[kind].has_room(owner, len(self._buckets[kind]), self.max_buckets, renamed=renamed)
+        return self._kept[shared.kind.name].has_room(owner, self.max_buckets, renamed=renamed)
 
     def _acquire(
         self, kind: str, resolution: Resolution, used: float, now: float, user: str = "", ip: str = "", *, renamed: bool = False
     ) -> Bucket:
-        bucket = self._buckets[kind].get(resolution.tags)
+        bucket = self._kept[kind].by_tags.get(resolution.tags)
         if bucket is None:
             bucket = self._place(kind, resolution, used, now, owner_of(user, ip), renamed=renamed)
         bucket.connections += 1
@@ -188,12 +184,13 @@ class QuotaEngine:
         self, kind: str, resolution: Resolution, used: float, now: float, owner: str, *, renamed: bool = False
     ) -> Bucket:
         """A new bucket, or without room the one that the owner's further clients share."""
-        buckets = self._buckets[kind]
-        tags, owner = self._places[kind].place(owner, resolution, buckets, self.max_buckets, renamed=renamed)
+        kept = self._kept[kind]
+        tags, owner = kept.place(owner, resolution, self.max_buckets, renamed=renamed)
         if tags is not resolution.tags:
             self._overflowed += 1
             resolution = replace(resolution, tags=tags)
-        if (bucket := buckets.get(tags)) is None:
+        bucket = kept.by_tags.get(tags)
+        if bucket is None:
             bucket = self._create(KINDS[kind], resolution, now)
             bucket.owner = owner
             precharge(bucket.meter, used, now)
@@ -230,31 +227,34 @@ class QuotaEngine:
         if regroup:
             self.group_buckets.follow(settings.groups, change.after)
         if settings.by_broker != before.by_broker:
-            self._drop_misplaced(now)
-        for name, kept in follow_windows(self._policies, settings, now).items():
-            for bucket in self._buckets[name].values():
-                bucket.rebind(self._policies[name], kept)
+            self._follow_scope(now)
+        self._follow_windows(now)
         for name, kind in KINDS.items():
-            if not self._buckets[name]:
+            kept = self._kept[name]
+            if not kept.by_tags:
                 continue
-            metering, buckets, changed = before.metering_of(kind), self._buckets[name], change.of(kind.config_key)
+            metering = before.metering_of(kind)
             same = settings.metering_of(kind) == metering
-            for bucket in buckets_of(buckets, changed, by_broker=settings.by_broker) if same else buckets.values():
+            for bucket in kept.of(change.of(kind.config_key)) if same else kept.by_tags.values():
                 if bucket.resolution.tags.group is None:
                     self.meters.reconfigure(bucket, self._table.again(kind.config_key, bucket.resolution), metering, now)
             if regroup or not same:
-                for bucket in self.group_buckets.in_order(name, self._buckets[name]):
+                for bucket in self.group_buckets.in_order(name, kept.by_tags):
                     self._regroup(kind, bucket, metering, now)
         if settings.enforce and not before.enforce:
             forgive_all([bucket.meter for bucket in self.buckets()], now)  # nobody has waited for these debts
         self.recall()
 
-    def _drop_misplaced(self, now: float) -> None:
+    def _follow_scope(self, now: float) -> None:
         """Drop the buckets of the other scope. Sessions that hold one take its recent use to their next bucket."""
-        for name, buckets in self._buckets.items():
-            for tags, bucket in list(buckets.items()):
-                if not in_scope(tags, name, by_broker=self.settings.by_broker):
-                    self._drop(name, bucket, now)
+        for kept in self._kept.values():
+            for bucket in kept.follow_scope(by_broker=self.settings.by_broker):
+                self._drop(bucket, now)
+
+    def _follow_windows(self, now: float) -> None:
+        policies = {name: kept.policy for name, kept in self._kept.items()}
+        for name, places in follow_windows(policies, self.settings, now).items():
+            self._kept[name].follow_window(policies[name], places)
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
@@ -274,47 +274,19 @@ class QuotaEngine:
 
     def tick_in_steps(self, now: float) -> Steps[None]:
         """As `tick`. The engine may be used between the steps."""
-        for policy in set(self._policies.values()):
+        for policy in {kept.policy for kept in self._kept.values()}:
             policy.tick(now)
-        for name, buckets in self._buckets.items():
-            slots, rest = self._labelled[name], UnnamedBuckets()
-            if not buckets and slots.rest is None:
-                continue
-            marking, by_broker = self._policies[name].marking, self.settings.by_broker
-            idle = IdleBuckets(len(buckets), self.max_buckets, self.settings.window.seconds)
-            for part in steps_of(list(buckets.values())):
-                for bucket in part:
-                    if by_broker != self.settings.by_broker and buckets.get(bucket.resolution.tags) is not bucket:
-                        continue  # a reload has dropped it since the first step
-                    bucket.tick(now, marking=marking)
-                    if may_be_dropped(bucket, now, BUCKET_IDLE_SECONDS):
-                        self._forget(name, bucket, now)
-                        continue
-                    unnamed = not bucket.labelled and not slots.promote(bucket, now)
-                    if not idle.add(bucket, now) and unnamed:
-                        rest.add(bucket, now)
-                yield
-            idle.choose(len(buckets))
-            for part in steps_of(idle.buckets):
-                if by_broker != self.settings.by_broker:
-                    break  # as above
-                for bucket in idle.sort_out(part, rest, now):
-                    self._forget(name, bucket, now)
-                yield
-            if by_broker == self.settings.by_broker:  # otherwise dropped buckets would count twice: in `rest` and in `gone`
-                slots.rest = rest.row(KINDS[name], slots.gone)
+        for kept in self._kept.values():
+            yield from kept.tick_in_steps(self.max_buckets, self.settings.window.seconds, now, self._forget)
 
     def snapshot(self, now: float) -> list[UsageRow]:
         return at_once(self.rows(now))
 
     def rows(self, now: float) -> Steps[list[UsageRow]]:
-        """A row for each bucket with a label slot, and one row per kind for all others, as of the last tick.
-
-        The engine may be used between the steps.
-        """
+        """The rows of all kinds, see `KindBuckets.rows`. The engine may be used between the steps."""
         rows: list[UsageRow] = []
-        for name, buckets in self._buckets.items():
-            rows += yield from shown_rows(KINDS[name], buckets.values(), self._labelled[name], now)
+        for kept in self._kept.values():
+            rows += yield from kept.rows(now)
         return rows
 
     def active_rows(self, now: float, seconds: float) -> Steps[list[UsageRow]]:
@@ -323,48 +295,46 @@ class QuotaEngine:
         The engine may be used between the steps.
         """
         rows: list[UsageRow] = []
-        for slots in self._labelled.values():
-            rows += yield from slots.active_rows(now, seconds)
+        for kept in self._kept.values():
+            rows += yield from kept.active_rows(now, seconds)
         return rows
 
     def buckets(self) -> Iterator[Bucket]:
         """Every bucket. The engine may not change meanwhile."""
-        for buckets in self._buckets.values():
-            yield from buckets.values()
+        for kept in self._kept.values():
+            yield from kept.by_tags.values()
 
     def small_quotas(self) -> dict[str, int]:
         """The number of entities, by kind, whose quota is so small that a mute may outlast a client's timeout."""
         return self._table.small_quotas()
 
     def throttle_totals(self) -> list[ThrottleTotals]:
-        return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
+        totals = {name: kept.totals for name, kept in self._kept.items()}
+        return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = self._bucket(kind, resolution, now)
-        self._buckets[kind.name][resolution.tags] = bucket
+        self._kept[kind.name].add(bucket, now)
         self.group_buckets.add(bucket)
-        self._labelled[kind.name].grant(bucket, now)
         return bucket
 
     def _bucket(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
-        meter = self._meter(kind, resolution, now)
-        return Bucket(kind, resolution, meter, self._policies[kind.name], self._totals[kind.name], now)
+        kept = self._kept[kind.name]
+        return Bucket(kind, resolution, self._meter(kind, resolution, now), kept.policy, kept.totals, now)
 
-    def _drop(self, kind: str, bucket: Bucket, now: float) -> None:
-        del self._buckets[kind][bucket.resolution.tags]
-        self._places[kind].give_back(bucket.owner)
+    def _drop(self, bucket: Bucket, now: float) -> None:
+        self._kept[bucket.kind.name].drop(bucket, now)
         if self._on_forgotten is not None:
             self._on_forgotten(bucket)
-        self._labelled[kind].drop(bucket, now)
 
-    def _forget(self, kind: str, bucket: Bucket, now: float) -> None:
-        self._drop(kind, bucket, now)
+    def _forget(self, bucket: Bucket, now: float) -> None:
+        self._drop(bucket, now)
         bucket.forget(self._successor)
 
     def _successor(self, forgotten: Bucket, now: float) -> Bucket:
         """The bucket that a client of a forgotten bucket gets now."""
         kind, again = forgotten.kind.name, self._again(forgotten.kind, forgotten.resolution)
-        return self._buckets[kind].get(again.tags) or self._place(kind, again, 0, now, forgotten.owner)
+        return self._kept[kind].by_tags.get(again.tags) or self._place(kind, again, 0, now, forgotten.owner)
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         if resolution.limit is None:
@@ -382,7 +352,9 @@ class QuotaEngine:
         above = self.group_buckets.parent(kind.name, tags)
         if above is None:
             return None
-        return self._buckets[kind.name].get(above) or self._create(kind, self._again(kind, Resolution(above, None, None)), now)
+        return self._kept[kind.name].by_tags.get(above) or self._create(
+            kind, self._again(kind, Resolution(above, None, None)), now
+        )
 
     def _regroup(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         """As `NewMeters.reconfigure`, for the bucket of a group."""

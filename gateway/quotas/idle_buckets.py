@@ -4,7 +4,7 @@ from typing import Final
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.group_meter import GroupMeter
-from gateway.quotas.labels import UnnamedBuckets
+from gateway.quotas.usage_rows import UnnamedBuckets
 
 NAMED_IDLE_SECONDS: Final = 120.0
 """A bucket with a name in metrics stays for that long, so that a scrape sees its last counts."""

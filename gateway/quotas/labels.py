@@ -1,16 +1,16 @@
-"""Label slots: the buckets of one kind that metrics and tables show by name, and the sum of the other buckets.
+"""Label slots: the buckets of one kind that metrics and tables show by name.
 
 Clients choose their names, so each new name may cost Prometheus new series. Slots are therefore handed out at a limited rate.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import OTHER, Tags
-from gateway.quotas.kinds import QuotaKind
+from gateway.quotas.entity import Tags
 from gateway.quotas.snapshot import Tally, UsageRow
+from gateway.quotas.usage_rows import add_growth, usage_row
 from gateway.steps import Steps
 
 REFILL_SECONDS: Final = 3_600.0
@@ -113,7 +113,7 @@ class LabelSlots:
         rows: list[UsageRow] = []
         for part in steps_of(named):
             rows += [
-                bucket.row(now)
+                usage_row(bucket, now)
                 for bucket in part
                 if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
             ]
@@ -126,79 +126,3 @@ class LabelSlots:
             return False
         self.take(min(self._others, key=lambda bucket: (bucket.connections > 0, bucket.last_used)), now)
         return True
-
-
-def add_growth(tally: Tally, bucket: Bucket) -> None:
-    """Add the growth of a bucket's counters since `labelled` changed."""
-    before = bucket.shown_before
-    tally.amount += bucket.counted - before.amount
-    tally.throttled += bucket.throttled_total - before.throttled
-    tally.unenforced += bucket.unenforced_total - before.unenforced
-    tally.throttle_seconds += bucket.throttle_seconds_total - before.throttle_seconds
-    tally.early += bucket.early_total - before.early
-    tally.early_seconds += bucket.early_seconds_total - before.early_seconds
-    tally.early_seconds_max = max(tally.early_seconds_max, bucket.early_seconds_max)
-
-
-class UnnamedBuckets:
-    """The sum of the buckets without a slot."""
-
-    __slots__ = ("connections", "rate", "tally")
-
-    def __init__(self) -> None:
-        self.tally = Tally()
-        self.rate = 0.0
-        self.connections = 0
-
-    def add(self, bucket: Bucket, now: float) -> None:
-        add_growth(self.tally, bucket)
-        self.rate += bucket.rate(now)
-        self.connections += bucket.connections
-
-    def row(self, kind: QuotaKind, gone: Tally) -> UsageRow:
-        """One row for all of them. `gone` has the counters of buckets that were dropped or got a slot."""
-        tally = self.tally
-        return UsageRow(
-            kind=kind.name,
-            user=OTHER,
-            client_id=OTHER,
-            ip="",
-            level="",
-            source="",
-            limit=None,
-            rate=self.rate,
-            used_ratio=0.0,
-            tokens=None,
-            amount_total=gone.amount + tally.amount,
-            throttled_total=gone.throttled + tally.throttled,
-            unenforced_total=gone.unenforced + tally.unenforced,
-            throttle_seconds_total=gone.throttle_seconds + tally.throttle_seconds,
-            early_total=gone.early + tally.early,
-            early_seconds_total=gone.early_seconds + tally.early_seconds,
-            early_seconds_max=max(gone.early_seconds_max, tally.early_seconds_max),
-            throttle_left=0.0,
-            connections=self.connections,
-            throttled_seconds=None,
-            unthrottled_seconds=None,
-            addresses=(),
-        )
-
-
-def shown_rows(kind: QuotaKind, buckets: Collection[Bucket], slots: LabelSlots, now: float) -> Steps[list[UsageRow]]:
-    """A row for each bucket with a slot, and one row for all others. Before the first tick, the first step sums them up."""
-    other, gone = slots.rest, slots.gone
-    named = list(slots.buckets)
-    unnamed = len(buckets) - len(named)
-    if other is None and (unnamed or gone.amount):
-        rest = UnnamedBuckets()
-        for bucket in buckets:
-            if not bucket.labelled:
-                rest.add(bucket, now)
-        other = rest.row(kind, gone)
-    rows: list[UsageRow] = []
-    for part in steps_of(named):
-        rows += [bucket.row(now) for bucket in part]
-        yield
-    if other is not None and (unnamed or other.amount_total):
-        rows.append(other)
-    return rows

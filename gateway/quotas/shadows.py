@@ -194,8 +194,8 @@ class ShadowEngine(QuotaEngine):
         return ShadowTable(settings.quotas, settings.dynamic)
 
     def _bucket(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
-        meter = self._meter(kind, resolution, now)
-        return ShadowBucket(kind, resolution, meter, self._policies[kind.name], self._totals[kind.name], now)
+        kept = self._kept[kind.name]
+        return ShadowBucket(kind, resolution, self._meter(kind, resolution, now), kept.policy, kept.totals, now)
 
 
 class EngineWithShadows(QuotaEngine):

@@ -7,6 +7,7 @@ import pytest
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
 from tests.gateway.features.sharing.test_books import Topics
 from tests.gateway.features.sharing.test_member import INTERVAL, LIMIT, Fleet, begun
@@ -19,7 +20,7 @@ SHORT = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl
 
 
 def ratio(bucket: Bucket, now: float) -> float:
-    return bucket.row(now).used_ratio
+    return usage_row(bucket, now).used_ratio
 
 
 def test_burst_within_quota_stays_below_one(broker, start_weir, connect):

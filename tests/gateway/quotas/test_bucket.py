@@ -14,6 +14,7 @@ from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.rate import WindowMeter
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.usage_rows import usage_row
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -38,7 +39,7 @@ def consumer(expected):
 
 
 def test_new_bucket_has_used_nothing():
-    row = bucket().row(START)
+    row = usage_row(bucket(), START)
     assert (row.rate, row.used_ratio, row.tokens, row.connections) == (0.0, 0.0, BURST, 0)
     counters = (row.amount_total, row.throttled_total, row.unenforced_total, row.throttle_seconds_total, row.early_total)
     assert (*counters, row.early_seconds_total, row.early_seconds_max) == (0, 0, 0, 0.0, 0, 0.0, 0.0)
@@ -59,7 +60,7 @@ def test_charge_over_the_quota_is_counted():
     assert b.charge(10_000, START) == (0.0, False)
     assert b.charge(500, START) == (0.5, True)
     assert b.charge(500, START) == (1.0, True)
-    row = b.row(START)
+    row = usage_row(b, START)
     assert (row.amount_total, row.throttled_total, row.unenforced_total, row.throttle_seconds_total) == (11_000, 2, 0, 1.5)
     assert (b.totals.seconds, sum(b.totals.buckets), b.over_at) == (1.5, 2, START)
 
@@ -74,7 +75,7 @@ def test_unenforced_bucket_keeps_no_debt():
     b = bucket(enforce=False)
     assert b.charge(10_500, START) == (0.5, False)
     assert b.charge(700, START) == (0.7, False)
-    row = b.row(START)
+    row = usage_row(b, START)
     assert (row.throttled_total, row.unenforced_total, row.throttle_left, row.tokens) == (2, 2, 0.0, 0.0)
     assert b.throttle_left(START) == 0.0
 
@@ -114,13 +115,13 @@ def test_unlimited_bucket_only_counts():
     assert b.reserve(consumer(300), 5_000, START) == 300
     assert (b.throttle_left(START), b.capacity(), b.used_ratio(START)) == (0.0, 0.0, 0.0)
     assert b.shared_meter() is None
-    assert b.row(START).tokens is None
+    assert usage_row(b, START).tokens is None
 
 
 def test_recorded_use_throttles_the_next_request():
     b = bucket()
     b.record(11_000, START)
-    assert b.row(START).throttled_total == 0
+    assert usage_row(b, START).throttled_total == 0
     assert b.refuse(START) == (1.0, True)
     b.record(-1_000, START)
     assert b.refuse(START) == (0.0, False)
@@ -291,7 +292,7 @@ def test_early_requests_add_up():
     b = bucket()
     for seconds in (0.5, 2.0, 1.0):
         b.note_early(seconds)
-    row = b.row(START)
+    row = usage_row(b, START)
     assert (row.early_total, row.early_seconds_total, row.early_seconds_max) == (3, 3.5, 2.0)
 
 
@@ -413,7 +414,7 @@ def test_row_has_the_growth_since_a_label_changed():
     b.shown_before = b.tally()
     b.charge(1_500, START)
     b.note_early(0.125)
-    row = b.row(START)
+    row = usage_row(b, START)
     assert (row.amount_total, row.throttled_total, row.unenforced_total, row.early_total) == (1_500, 1, 1, 1)
     assert (row.throttle_seconds_total, row.early_seconds_total, row.early_seconds_max) == (1.5, 0.125, 0.25)
 
@@ -423,19 +424,19 @@ def test_row_names_entity_source_and_episode():
     b.connections = 3
     b.charge(11_000, START)
     b.episode.note_address("10.0.0.7")
-    row = b.row(START + 2.0)
+    row = usage_row(b, START + 2.0)
     assert (row.kind, row.user, row.client_id, row.ip, row.group, row.broker) == ("fetch", "", "etl", "", "", "")
     assert (row.level, row.source, row.limit, row.connections) == ("client-id=etl", "file", LIMIT, 3)
     assert (row.throttled_seconds, row.unthrottled_seconds, row.addresses) == (2.0, 1.0, ("10.0.0.7",))
     assert (row.tokens, row.throttle_left, row.shadow) == (1_000.0, 0.0, False)
     b.policy.enforce = False
-    assert b.row(START + 2.0).unthrottled_seconds is None
+    assert usage_row(b, START + 2.0).unthrottled_seconds is None
 
 
 def test_row_of_other_tags():
     tags = Tags(None, None, ip="10.0.0.7", broker=3)
     resolution = Resolution(tags, None, ClientQuotaEntity(ip="10.0.0.7"), exempt=True)
-    row = Bucket(KINDS["connection"], resolution, None, Policy(True, SHORT, START), KindTotals(), START).row(START)
+    row = usage_row(Bucket(KINDS["connection"], resolution, None, Policy(True, SHORT, START), KindTotals(), START), START)
     assert (row.ip, row.broker, row.level, row.source) == ("10.0.0.7", "3", "ip=10.0.0.7 (exempt)", "")
     group = Bucket(
         KINDS["fetch"],
@@ -445,7 +446,7 @@ def test_row_of_other_tags():
         KindTotals(),
         START,
     )
-    assert (group.row(START).group, group.row(START).level, group.resolution.configured) == ("jobs", "", False)
+    assert (usage_row(group, START).group, usage_row(group, START).level, group.resolution.configured) == ("jobs", "", False)
 
 
 def test_only_unused_full_buckets_are_forgotten():
@@ -486,5 +487,5 @@ def test_shown_total_never_falls():
     shown = []
     for amount in (100, -40, 20, 30):
         b.record(amount, START)
-        shown.append(b.row(START).amount_total)
+        shown.append(usage_row(b, START).amount_total)
     assert shown == [100, 100, 100, 110]

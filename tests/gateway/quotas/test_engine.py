@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.engine import BUCKET_IDLE_SECONDS, Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
+from gateway.quotas.usage_rows import usage_row
 
 START = 5_000.0
 WITHIN = (0.0, False)
@@ -82,7 +84,7 @@ def test_latest_addresses_are_kept():
     bucket = engine().acquire("produce", "alice", "etl", START)
     for number in (*range(MAX_ADDRESSES + 2), 5):
         bucket.episode.note_address(f"10.0.0.{number}")
-    shown = bucket.row(START).addresses
+    shown = usage_row(bucket, START).addresses
     assert (len(shown), shown[0], shown[-1]) == (MAX_ADDRESSES, "10.0.0.2", "10.0.0.5")
 
 

@@ -7,16 +7,18 @@ from math import isfinite
 import pytest
 
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
-from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.line import Consumer
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.shared_meter import Part
+from gateway.quotas.usage_rows import usage_row
 
 START = 1_000.0
 WINDOW = Window(3, 1.0)
@@ -51,7 +53,7 @@ def tree(ceiling):
 def test_internal_bucket_belongs_to_nobody():
     internal = engine().internal
     assert (internal.resolution.tags, internal.charge(10**9, START)) == (Tags(None, None), (0.0, False))
-    assert internal.row(START).client_id == ""
+    assert usage_row(internal, START).client_id == ""
 
 
 def test_accounts_are_those_of_single_entities():
@@ -220,7 +222,7 @@ def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, t
     bucket = QuotaEngine(QuotaSettings(dynamic=quotas, algorithm=algorithm), START).acquire(kind, "alice", "etl", START)
     bucket.record(1_000_000, START)
     assert throttle_time_ms(bucket.refuse(START)[0]) == throttle_ms
-    assert all(isfinite(value) for value in astuple(bucket.row(START)) if isinstance(value, float))
+    assert all(isfinite(value) for value in astuple(usage_row(bucket, START)) if isinstance(value, float))
 
 
 def test_dropped_bucket_is_told_to_its_owner():

@@ -9,6 +9,7 @@ from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, Tags
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.usage_rows import usage_row
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 
 MB8 = 8_000_000.0
@@ -180,7 +181,7 @@ def test_used_ratio_is_of_the_present_share():
             bucket.charge(int(used / 10), START + second - 1 + tenth / 10)
         divide(subject, START + second)
         subject.tick(START + second)
-    assert bucket.row(START + 12).used_ratio == pytest.approx(0.95, abs=0.02)
+    assert usage_row(bucket, START + 12).used_ratio == pytest.approx(0.95, abs=0.02)
 
 
 def test_group_without_numbers_below_a_ceiling_has_weight_one():

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.idle_buckets import NAMED_IDLE_SECONDS
+from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.steps import at_once
 

@@ -12,6 +12,7 @@ from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.quotas.scope import buckets_of, node_id, overflow_tags
+from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
 
 START = 5_000.0
@@ -59,7 +60,7 @@ def test_bootstrap_connections_have_their_own_bucket():
     subject = engine(ALICE)
     (bucket,) = path(subject, BOOTSTRAP)
     assert bucket.resolution.tags.broker == BOOTSTRAP
-    assert bucket.row(START).broker == "bootstrap"
+    assert usage_row(bucket, START).broker == "bootstrap"
 
 
 @pytest.mark.parametrize("kind", [kind.name for kind in KINDS_OF_CLIENTS if not kind.at_each_broker])
