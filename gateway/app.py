@@ -21,7 +21,7 @@ from gateway.config.reload import Reloader
 from gateway.config.topic_keys import own_topics
 from gateway.drain import Drain, Stopping
 from gateway.features.controller_mutations.costs import BROKER_CONFIGS
-from gateway.features.recent_use.worker_files import carry_over
+from gateway.features.recent_use.worker_files import give_newest_save
 from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
@@ -164,7 +164,7 @@ class Gateway:
         if self._parts.locks is not None:
             await self._parts.locks.take()
             single = self._effective.config.state.usage_file(self._path)
-            await carry_over(single, [single])
+            await give_newest_save(single, [single])
         for feature in self._features:
             await feature.restore()
         await self._admin.start()

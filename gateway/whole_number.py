@@ -1,7 +1,10 @@
-"""Whole numbers in the texts of users, files and peers."""
+"""Whole numbers of users, files and peers."""
 
 import re
 from typing import Final
+
+MAX_INT64: Final = 2**63 - 1
+"""The largest number of Java's `long`, in which Kafka and Weir count bytes."""
 
 _DIGITS: Final = re.compile(r"[0-9]{1,10}")
 

@@ -23,7 +23,7 @@ _REMEDY: Final = "start the gateway, or name its admin.host and admin.port with 
 _BUILD: Final = re.compile(r'^weir_build_info\{version="([^"]+)"\}', re.MULTILINE)
 _UNKNOWN: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 class AdminUnreachableError(Exception):
@@ -40,7 +40,7 @@ async def ask(
     holds: str = "rows",
     body: Mapping[str, str] | None = None,
     query: Sequence[tuple[str, str]] | None = None,
-) -> Answer:
+) -> JsonObject:
     """Send a GET, or a POST of `body`. The answer has a list under the name `holds`. Raises AdminUnreachableError."""
     url = f"{admin.rstrip('/')}{path}"
     method = "GET" if body is None else "POST"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from gateway.admin.admin_client import JsonObject
+
 _SORTS: Final = ("bytes", "throttle", "since", "user", "client-id", "group", "software", "ip", "listener", "broker")
 _MAX_LIMIT: Final = 1_000
 
@@ -28,8 +30,6 @@ examples:
   weir connections --throttled --sort throttle
   weir connections --software librdkafka --json | jq -r '.rows[].software_version' | sort | uniq -c
 """
-
-Answer = Mapping[str, Any]
 
 
 def add_connections(commands: Any, url: Callable[[str], str], admin: str) -> None:  # noqa: ANN401 -- argparse's is private
@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     except QueryError as error:
         options.parser.error(f"--{error}")
 
-    async def fetch() -> Answer:
+    async def fetch() -> "JsonObject":
         async with aiohttp.ClientSession() as session:
             return await ask(session, options.admin, "/api/connections", query=tuple(query.items()))
 
@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def print_connections(answer: Answer, console: "Console", filters: Sequence[str] = ()) -> None:
+def print_connections(answer: "JsonObject", console: "Console", filters: Sequence[str] = ()) -> None:
     """`filters` are the options that select connections, with their values, for the message if none matches."""
     from rich.text import Text
 
@@ -120,7 +120,7 @@ def print_connections(answer: Answer, console: "Console", filters: Sequence[str]
         console.print(f"{matching:,} of {answer['total']:,} connections.")
 
 
-def _table(answer: Answer, width: int) -> "Table":
+def _table(answer: "JsonObject", width: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
@@ -137,19 +137,19 @@ def _table(answer: Answer, width: int) -> "Table":
     return table
 
 
-def _time_left(row: Answer) -> str:
+def _time_left(row: "JsonObject") -> str:
     from gateway.quotas.snapshot import wait_text
 
     return wait_text(row["throttle_left"]) if row["throttled_by"] else ""
 
 
-def _pace(row: Answer) -> str:
+def _pace(row: "JsonObject") -> str:
     from gateway.quotas.kinds.kind import BYTES
 
     return BYTES.text(row["bytes_per_second"]) + "/s"
 
 
-_COLUMNS: Final[Mapping[str, Callable[[Answer], str]]] = {
+_COLUMNS: Final[Mapping[str, Callable[["JsonObject"], str]]] = {
     "user": lambda row: row["user"],
     "client-id": lambda row: row["client_id"],
     "group": lambda row: row.get("group", ""),

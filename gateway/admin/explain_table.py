@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.admin_client import Answer, ask
+from gateway.admin.admin_client import JsonObject, ask
 from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
 from gateway.admin.table import formatter
@@ -19,7 +19,7 @@ _NUMBERS: Final = frozenset({"limit", "value", "use now", "used", "time left"})
 """Columns on the right."""
 
 
-async def ask_explanation(admin: str, client: ClientNames) -> Answer:
+async def ask_explanation(admin: str, client: ClientNames) -> JsonObject:
     """The explanation of a running gateway. Raises AdminUnreachableError."""
     names = [("user", client.user), ("client-id", client.client_id), ("ip", client.ip)]
     names += [("claim", claim) for claim in client.claims] + [("catch-up", "")] * client.catch_up
@@ -27,7 +27,7 @@ async def ask_explanation(admin: str, client: ClientNames) -> Answer:
         return await ask(session, admin, EXPLAIN, "quotas", query=names)
 
 
-def print_explanation(answer: Answer, console: Console) -> None:
+def print_explanation(answer: JsonObject, console: Console) -> None:
     # A gateway of version 0.2.0 answers without claims, catch-up, groups, shadow limits and brokers.
     client = answer["client"]
     names = [f"user {client['user']}", f"client-id {client['client_id'] or '(empty)'}"]
@@ -60,7 +60,7 @@ def print_explanation(answer: Answer, console: Console) -> None:
         console.print(Text(printable(line)))
 
 
-def _share(share: Answer) -> str:
+def _share(share: JsonObject) -> str:
     rate = formatter(share["kind"])
     guarantee = f"the guarantee {rate(share['guarantee'])} and " if share["guarantee"] else ""
     text = f"{share['key']}: all members may use {rate(share['entitlement'])} at any time, by {guarantee}the weight"
@@ -70,7 +70,7 @@ def _share(share: Answer) -> str:
     return f"{text}, and up to {rate(share['ceiling'])} while other groups do not use their part"
 
 
-def _quotas(answer: Answer) -> Table:
+def _quotas(answer: JsonObject) -> Table:
     running = answer["running"]
     use_columns = ("use now", "used", "time left", "since") if running else ()
     table = _table(None, "quota", "limit", "of entity", "shared by", "set in", *use_columns)
@@ -103,7 +103,7 @@ def _add_row(table: Table, cells: Sequence[str], style: str = "") -> None:
     table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
 
 
-def _sharers(quota: Answer) -> str:
+def _sharers(quota: JsonObject) -> str:
     """The clients that share the quota's bucket, and its broker."""
     if quota["limit"] is None:
         return "-"
@@ -112,7 +112,7 @@ def _sharers(quota: Answer) -> str:
     return _clients(quota["bucket"]) + place
 
 
-def _clients(bucket: Answer) -> str:
+def _clients(bucket: JsonObject) -> str:
     if bucket["ip"]:
         return "this address"
     if bucket.get("group"):
@@ -122,7 +122,7 @@ def _clients(bucket: Answer) -> str:
     return "this client-id of all users" if not bucket["user"] else "this user and client-id"
 
 
-def _overruled(values: list[tuple[Answer, Answer]]) -> Table:
+def _overruled(values: list[tuple[JsonObject, JsonObject]]) -> Table:
     table = _table("Overruled values", "quota", "value", "of entity", "set in", "reason")
     for quota, each in values:
         value = "exempt" if each["limit"] is None else formatter(quota["kind"])(each["limit"])
@@ -130,7 +130,7 @@ def _overruled(values: list[tuple[Answer, Answer]]) -> Table:
     return table
 
 
-def _shadows(answer: Answer) -> Table:
+def _shadows(answer: JsonObject) -> Table:
     running = answer["running"]
     use_columns = ("used", "would have throttled") if running else ()
     title = "Shadow limits: measured, never enforced"
@@ -148,14 +148,14 @@ def _shadows(answer: Answer) -> Table:
     return table
 
 
-def _connections(answer: Answer) -> Table:
+def _connections(answer: JsonObject) -> Table:
     table = _table("Limits on connections", "scope", "limit", "key", "set in")
     for each in answer["connections"]:
         _add_row(table, (each["scope"], f"{each['limit']:,} {each['unit']}", each["key"], each["set_in"]))
     return table
 
 
-def _sections(answer: Answer) -> Iterator[str]:
+def _sections(answer: JsonObject) -> Iterator[str]:
     topics, volumes = answer["topics"], answer["volumes"]
     if topics is None:
         yield "Topic quotas: not configured."

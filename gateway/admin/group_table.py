@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.admin_client import Answer, ask
+from gateway.admin.admin_client import JsonObject, ask
 from gateway.admin.group_list import PATH
 from gateway.admin.table import formatter, show
 from gateway.terminal_text import printable
@@ -15,13 +15,13 @@ async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console
     """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError."""
     async with aiohttp.ClientSession() as session:
 
-        async def answer() -> Answer:
+        async def answer() -> JsonObject:
             return await ask(session, admin, PATH, "groups")
 
         await show(answer, group_table, console, once=once, as_json=as_json)
 
 
-def group_table(answer: Answer) -> Table | Text:
+def group_table(answer: JsonObject) -> Table | Text:
     """The answer of `/api/groups`. Groups below others are indented."""
     rows = answer["groups"]
     if not rows:
@@ -32,7 +32,7 @@ def group_table(answer: Answer) -> Table | Text:
     for name in ("use", "present share", "lends or borrows", "entitlement", "guarantee", "weight", "ceiling"):
         table.add_column(name, justify="right")
     table.add_column("wants more")
-    below: dict[tuple[str, str], list[Answer]] = {}
+    below: dict[tuple[str, str], list[JsonObject]] = {}
     for row in rows:
         below.setdefault((row["kind"], row["parent"]), []).append(row)
     for kind in dict.fromkeys(row["kind"] for row in rows):
@@ -40,7 +40,7 @@ def group_table(answer: Answer) -> Table | Text:
     return table
 
 
-def _add(table: Table, below: dict[tuple[str, str], list[Answer]], kind: str, parent: str) -> None:
+def _add(table: Table, below: dict[tuple[str, str], list[JsonObject]], kind: str, parent: str) -> None:
     """Add the groups below `parent`, each before the groups below it."""
     rate = formatter(kind)
     for row in below.get((kind, parent), []):

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.admin_client import Answer, ask
+from gateway.admin.admin_client import JsonObject, ask
 from gateway.admin.configured import CONFIGURED
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
@@ -46,8 +46,8 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
 
 
 async def show(
-    answer: Callable[[], Awaitable[Answer]],
-    draw: Callable[[Answer], RenderableType],
+    answer: Callable[[], Awaitable[JsonObject]],
+    draw: Callable[[JsonObject], RenderableType],
     console: Console,
     *,
     once: bool,
@@ -68,7 +68,7 @@ async def show(
                 live.update(draw(await answer()), refresh=True)
 
 
-def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
+def unused_quotas(usage: JsonObject, configured: JsonObject) -> list[JsonObject]:
     """The configured quotas without a row in the answer of `/api/quotas`: no client has used them lately."""
     used = {(row.get("key"), row["level"], row.get("shadow", False)) for row in usage["rows"]}
     exempt = {row["level"] for row in usage["rows"] if row["level"].endswith(EXEMPT)}
@@ -91,7 +91,7 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
         print("nothing to clear: no client or group of this name is in debt. `weir quotas` shows the names.")
 
 
-def quota_table(answer: Answer, width: int) -> Group:
+def quota_table(answer: JsonObject, width: int) -> Group:
     """The answer of `/api/quotas` as a table of at most `width` characters, with the highest used ratio first."""
     rows = sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"]))
     lines = [_cells(row, formatter(row["kind"])) for row in rows]
@@ -124,7 +124,7 @@ def quota_table(answer: Answer, width: int) -> Group:
     return Group(table, *([_unused_table(answer["unused"])] if "unused" in answer else []), *notes)
 
 
-def _unused_table(rows: Sequence[Answer]) -> Table | Text:
+def _unused_table(rows: Sequence[JsonObject]) -> Table | Text:
     if not rows:
         return Text("Every configured quota was used lately.")
     table = Table(title="Configured quotas without recent use", title_justify="left", header_style="bold")
@@ -190,7 +190,7 @@ def formatter(kind: str) -> Callable[[float], str]:
     return (lambda rate: f"{rate:,.1f}/s") if known is None else known.text
 
 
-def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
+def _cells(row: JsonObject, rate: Callable[[float], str]) -> dict[str, str]:
     return {
         "kind": row["kind"],
         "user": printable(row["user"]),
@@ -208,7 +208,7 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
     }
 
 
-def _throttled(row: Answer) -> str:
+def _throttled(row: JsonObject) -> str:
     """The number of throttled requests. A gateway of version 0.2.0 or older does not count the unenforced ones apart."""
     unenforced = row.get("unenforced_total", 0)
     if row.get("shadow"):
@@ -216,7 +216,7 @@ def _throttled(row: Answer) -> str:
     return f"{row['throttled_total']:,}" + (f", {unenforced:,} unenforced" if unenforced else "")
 
 
-def _binding(row: Answer) -> str:
+def _binding(row: JsonObject) -> str:
     """The key, the entity and the place of the quota: `producer_byte_rate of user=alice (weir.yaml:12)`.
 
     A gateway of version 0.1 names neither the key nor the place.
@@ -233,5 +233,5 @@ def _bar(ratio: float, percent: str) -> Table:
     return grid
 
 
-def _style(row: Answer) -> str:
+def _style(row: JsonObject) -> str:
     return "bold red" if is_throttled(row["throttle_left"], row.get("unthrottled_seconds")) else ""

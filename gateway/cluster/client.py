@@ -35,7 +35,7 @@ Security = Callable[[], Mapping[str, Any]]
 AnyRequest = Any
 """A `BrokerRequest`, or one of aiokafka's requests."""
 
-Answer = Any
+KafkaResponse = Any
 """The result of `BrokerRequest.read`, or aiokafka's response object."""
 
 
@@ -116,7 +116,7 @@ class Connections:
         if self._closing:
             await asyncio.wait(self._closing, timeout=CLOSE_SECONDS)
 
-    async def ask(self, address: Address, request: AnyRequest) -> Answer:
+    async def ask(self, address: Address, request: AnyRequest) -> KafkaResponse:
         """Raises ClusterError, which names the address."""
         connection = None
         try:
@@ -140,15 +140,15 @@ class Connections:
             cause = type(error).__name__ if refused or not lost else ""
             raise ClusterError(f"{host}:{port}: {text}", cause) from error
 
-    async def ask_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
+    async def ask_any(self, addresses: Iterable[Address], request: AnyRequest) -> KafkaResponse:
         """Try the addresses in turn. Raises ClusterError, which names the problem of each: OtherClusterError if one is that."""
         return await _in_turn(self.ask, addresses, request)
 
-    async def read_any(self, addresses: Iterable[Address], request: AnyRequest) -> Answer:
+    async def read_any(self, addresses: Iterable[Address], request: AnyRequest) -> KafkaResponse:
         """As `ask_any`, for a request that changes nothing. If it fails on an older connection, it goes over a new one."""
         return await _in_turn(self._ask_anew, addresses, request)
 
-    async def _ask_anew(self, address: Address, request: AnyRequest) -> Answer:
+    async def _ask_anew(self, address: Address, request: AnyRequest) -> KafkaResponse:
         # A broker ends sessions from time to time, and closes the connection at the next request (KIP-368).
         older = self._open.get(address)
         is_open = older is not None and older.connected()
@@ -191,8 +191,8 @@ class Connections:
 
 
 async def _in_turn(
-    ask: Callable[[Address, AnyRequest], Awaitable[Answer]], addresses: Iterable[Address], request: AnyRequest
-) -> Answer:
+    ask: Callable[[Address, AnyRequest], Awaitable[KafkaResponse]], addresses: Iterable[Address], request: AnyRequest
+) -> KafkaResponse:
     problems: set[str] = set()
     causes: set[str] = set()
     kind = ClusterError

@@ -13,10 +13,10 @@ from typing import TypeVar
 from gateway import clock
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import (
-    Answer,
     AnyRequest,
     ClusterError,
     Connections,
+    KafkaResponse,
     OtherClusterError,
     Security,
     check_error,
@@ -124,7 +124,7 @@ class ClusterMetadata:
         """Let the loop open new connections, because TLS files have changed."""
         self._stale = True
 
-    async def ask(self, node_id: int, request: AnyRequest) -> Answer:
+    async def ask(self, node_id: int, request: AnyRequest) -> KafkaResponse:
         """One broker's answer over the shared connection, for a rare request. Raises ClusterError, or KeyError."""
         return await self._connections.ask(self.brokers[node_id], request)
 
@@ -291,14 +291,14 @@ class OwnClient:
     async def look(self, topic: str | None = None, *, max_age: float = 0.0) -> ClusterLook:
         return await self._metadata.look(topic, max_age=max_age)
 
-    async def ask(self, node_id: int, request: AnyRequest) -> Answer:
+    async def ask(self, node_id: int, request: AnyRequest) -> KafkaResponse:
         """Raises ClusterError, also for a broker that is not known."""
         address = self._metadata.brokers.get(node_id)
         if address is None:
             raise ClusterError(f"broker {node_id} is not known to be alive")
         return await self._connections.ask(address, request)
 
-    async def ask_any(self, request: AnyRequest) -> Answer:
+    async def ask_any(self, request: AnyRequest) -> KafkaResponse:
         """Raises ClusterError."""
         return await self._connections.ask_any(in_any_order(self._metadata.brokers, self._bootstrap()), request)
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wr
 
 from gateway.config.endpoints import address_or_default
 from gateway.config.request_rates import rates_key
-from gateway.config.section import MAX_INT64, Section, described, given, invalid
+from gateway.config.section import Section, described, given, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
@@ -17,6 +17,7 @@ from gateway.quotas.entity_row import entity_row
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import BY_API
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
+from gateway.whole_number import MAX_INT64
 
 _MAX_INT32 = 2**31 - 1
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Typ
 
 from gateway.config.endpoints import as_network
 from gateway.config.request_rates import rates_key
-from gateway.config.section import GIVEN, MAX_INT64, Section, described, invalid
+from gateway.config.section import GIVEN, Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.addresses import Network
@@ -22,6 +22,7 @@ from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 from gateway.quotas.kinds.request_rates import nested
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.schedule import When
+from gateway.whole_number import MAX_INT64
 
 MAX_RULES: Final = 2_000
 """The rules of all groups. Each rule is compared with the earlier ones, and with each new client."""

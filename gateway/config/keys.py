@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 
 from gateway.config.model import WeirConfig
 from gateway.config.problems import KeyPath
-from gateway.config.section import CHANGES, Changes
+from gateway.config.section import CHANGES, TakesEffect
 
 
 def section_in(annotation: object) -> type[BaseModel] | None:
@@ -48,9 +48,9 @@ def extra_of(field: FieldInfo) -> Mapping[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def changes_by(path: KeyPath) -> Changes:
+def changes_by(path: KeyPath) -> TakesEffect:
     """The way in which a change of the key at `path` takes effect."""
-    found: Changes = "reload"
+    found: TakesEffect = "reload"
     model: type[BaseModel] | None = WeirConfig
     for part in path:
         if isinstance(part, int):

@@ -10,9 +10,10 @@ from pydantic_core import InitErrorDetails
 from gateway.config.problems import nearest
 from gateway.config.section import Section, described, invalid
 from gateway.quotas.kinds.request_rates import BY_API, KEY, refusal
+from gateway.whole_number import MAX_INT64
 
 _REMEDY: Final = "write names of Kafka's APIs and their rates, such as {Metadata: 5, OffsetCommit: 20}"
-_Rate = Annotated[float, Field(gt=0, le=2**63 - 1)]
+_Rate = Annotated[float, Field(gt=0, le=MAX_INT64)]
 _ONE: Final[TypeAdapter[float]] = TypeAdapter(_Rate, config=Section.model_config)
 
 

@@ -15,11 +15,11 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-Changes = Literal["reload", "restart", "agent"]
+TakesEffect = Literal["reload", "restart", "agent"]
 """A changed key takes effect by a reload, by a restart (a reload refuses the file), or by a restart of the agent."""
 
 CHANGES, UNIT, ABSENT = "x-changes", "x-unit", "x-absent"
-"""Further keywords in the JSON schema of a key: `Changes`, the unit, and the effect of a missing key."""
+"""Further keywords in the JSON schema of a key: `TakesEffect`, the unit, and the effect of a missing key."""
 
 
 def described(
@@ -27,7 +27,7 @@ def described(
     default: Any = ...,  # noqa: ANN401 - as in pydantic's Field
     *,
     unit: str | None = None,
-    changes: Changes | None = None,
+    changes: TakesEffect | None = None,
     absent: str | None = None,
     alias: str | None = None,
 ) -> Any:  # noqa: ANN401
@@ -67,8 +67,6 @@ def given(remedy: str) -> BeforeValidator:
 
 
 GIVEN: Final = given("fill it in, or remove the key")
-
-MAX_INT64: Final = 2**63 - 1
 
 Text = Annotated[str, Field(min_length=1)]
 

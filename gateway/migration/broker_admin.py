@@ -18,7 +18,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from gateway import clock
 from gateway.alterations import NO_QUOTA_ADMIN
 from gateway.cluster.brokers import Address
-from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
+from gateway.cluster.client import ClusterError, KafkaResponse, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
 from gateway.migration import MigrationError
 from gateway.migration.access import Access
@@ -39,7 +39,7 @@ _NEWEST = 1
 _BROKERS_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION})
 """A broker's answers to a key and to a type of entities that only Weir knows."""
 
-Changes = Mapping[Entity, Mapping[str, float | None]]
+QuotaChanges = Mapping[Entity, Mapping[str, float | None]]
 """Quotas to set by entity and key, or to remove if the value is None."""
 
 
@@ -107,12 +107,12 @@ class BrokerAdmin:
                 for entry in answer.entries or ()
             }
 
-    async def alter(self, changes: Changes, *, validate_only: bool = False) -> None:
+    async def alter(self, changes: QuotaChanges, *, validate_only: bool = False) -> None:
         """Make all changes, `MAX_CHANGES` in a request. The controller makes those of a request at once."""
         for part in _parts(changes):
             await self._alter(part, validate_only=validate_only)
 
-    async def alter_in_waves(self, cluster: Cluster, waves: Iterable[Iterable[Entity]], changes: Changes) -> None:
+    async def alter_in_waves(self, cluster: Cluster, waves: Iterable[Iterable[Entity]], changes: QuotaChanges) -> None:
         """Make the changes of one wave after the other. Every live broker has applied a wave before the next begins."""
         for wave in waves:
             part = {entity: changes[entity] for entity in wave}
@@ -146,7 +146,7 @@ class BrokerAdmin:
             except MigrationError as error:
                 raise MigrationError(f"broker {node_id}: {error}, or run the command where all brokers answer") from None
 
-    async def _description(self, components: list[Message], address: Address | None = None) -> Answer:
+    async def _description(self, components: list[Message], address: Address | None = None) -> KafkaResponse:
         """The answer to DescribeClientQuotas, perhaps with an error code."""
         request = BrokerRequest(
             DescribeClientQuotasRequest,
@@ -157,11 +157,11 @@ class BrokerAdmin:
         )
         return await self._ask(request, address)
 
-    async def _alter(self, changes: Changes, *, validate_only: bool) -> None:
+    async def _alter(self, changes: QuotaChanges, *, validate_only: bool) -> None:
         for code, entity, message in await self._alter_results(changes, validate_only=validate_only):
             self._check(code, f"{entity_text(entity)}: {message}", "AlterConfigs")
 
-    async def _alter_results(self, changes: Changes, *, validate_only: bool) -> list[tuple[int, Entity, str | None]]:
+    async def _alter_results(self, changes: QuotaChanges, *, validate_only: bool) -> list[tuple[int, Entity, str | None]]:
         """The error code and the message of each entity."""
         entry_of = AlterClientQuotasRequest.EntryData
         entries = [
@@ -193,7 +193,7 @@ class BrokerAdmin:
                 for entry in answer.entries
             ]
 
-    async def wait_until_applied(self, cluster: Cluster, changes: Changes) -> None:
+    async def wait_until_applied(self, cluster: Cluster, changes: QuotaChanges) -> None:
         """Wait until each live broker describes the changes, because a broker learns of them from the controller's log."""
         for node_id, address in sorted(cluster.brokers.items()):
             until = clock.monotonic() + APPLIED_SECONDS
@@ -221,7 +221,7 @@ class BrokerAdmin:
             except ClusterError as error:
                 raise MigrationError(f"{error}: {message} — correct it with kafka-configs, and try again") from None
 
-    async def _ask(self, request: Message, address: Address | None = None) -> Answer:
+    async def _ask(self, request: Message, address: Address | None = None) -> KafkaResponse:
         try:
             if address is None:
                 return await self._connections.ask_any(self._access.bootstrap, request)
@@ -245,7 +245,7 @@ def _reader(response: Message) -> Callable[[int, bytes], Any]:
     return lambda version, body: response.decode(body, version=version)
 
 
-def _parts(changes: Changes) -> Iterator[Changes]:
+def _parts(changes: QuotaChanges) -> Iterator[QuotaChanges]:
     """The changes in parts of at most `MAX_CHANGES`, or one entity."""
     part: dict[Entity, Mapping[str, float | None]] = {}
     count = 0
@@ -259,5 +259,5 @@ def _parts(changes: Changes) -> Iterator[Changes]:
         yield part
 
 
-def _has(quotas: BrokerQuotas, changes: Changes) -> bool:
+def _has(quotas: BrokerQuotas, changes: QuotaChanges) -> bool:
     return all(quotas.get(entity, {}).get(key) == value for entity, values in changes.items() for key, value in values.items())

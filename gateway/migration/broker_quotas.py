@@ -14,6 +14,7 @@ from gateway.quotas.addresses import address_of
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.terminal_text import printable
+from gateway.whole_number import MAX_INT64
 
 Entity = tuple[tuple[str, str | None], ...]
 """An entity's types and names as `entity_of` orders them. The name None is the default."""
@@ -28,7 +29,7 @@ PER_BROKER: Final = frozenset(kind.config_key for kind in _IN_KAFKA if kind.at_e
 
 PER_CLUSTER: Final = frozenset(kind.config_key for kind in _IN_KAFKA if not kind.at_each_broker)
 
-LARGEST: Final = 2**63 - 1
+LARGEST: Final = MAX_INT64
 """The largest limit that a config file may have."""
 
 _ORDER: Final = ("user", "client-id", "ip")

@@ -161,6 +161,10 @@ DynamicQuotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
 """The quota API's limits per second, by entity and quota key."""
 
 
+TAG_NAMES: Final = ("user", "client_id", "ip", "group", "broker")
+"""The fields of `Tags` that messages and files name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tags:
     """The key of a bucket: Kafka's metric tags.

@@ -37,7 +37,7 @@ _MAX_RESOLVED: Final = 10_000
 _NO_LIMITS: Final[Mapping[str, float]] = {}
 _NO_ENTITIES: Final[Mapping[ClientQuotaEntity, float]] = {}
 
-Changes = Mapping[str, Set[ClientQuotaEntity]]
+ChangedEntities = Mapping[str, Set[ClientQuotaEntity]]
 """The entities with another limit, by quota key. Their names are those of buckets."""
 
 
@@ -87,7 +87,7 @@ class QuotaTable:
         exemptions = self._exempt ^ table._exempt
         return TableChange(self, table, quotas, dynamic, changed, exemptions, _has_group([*changed.values(), exemptions]))
 
-    def altered(self, dynamic: DynamicQuotas) -> tuple[Self, Changes]:
+    def altered(self, dynamic: DynamicQuotas) -> tuple[Self, ChangedEntities]:
         """The table with other quotas of the API. A small change of many quotas costs little."""
         table = copy(self)
         table._resolved = {}
@@ -96,7 +96,7 @@ class QuotaTable:
         table._limits = {key: limits.copy() for key, limits in self._limits.items()}
         return table, table._alter(dynamic)
 
-    def _alter(self, dynamic: DynamicQuotas) -> Changes:
+    def _alter(self, dynamic: DynamicQuotas) -> ChangedEntities:
         before, self._dynamic = self._dynamic, dynamic
         changed: list[ClientQuotaEntity] = []
         added = 0
@@ -269,7 +269,7 @@ class TableChange:
     after: QuotaTable
     quotas: Sequence[EntityQuota]
     dynamic: DynamicQuotas
-    limits: Changes
+    limits: ChangedEntities
     exemptions: Set[ClientQuotaEntity]
     groups: bool
 

@@ -16,7 +16,7 @@ from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter
 from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, Policy
-from gateway.quotas.quota_table import Changes, QuotaLimit, QuotaTable, TableChange
+from gateway.quotas.quota_table import ChangedEntities, QuotaLimit, QuotaTable, TableChange
 from gateway.quotas.scope import at_broker
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import UsageRow
@@ -48,7 +48,7 @@ class ShadowTable(QuotaTable):
             for entity in limits:
                 self._put(key, entity, None)
 
-    def altered(self, dynamic: DynamicQuotas) -> tuple[Self, Changes]:
+    def altered(self, dynamic: DynamicQuotas) -> tuple[Self, ChangedEntities]:
         return super().altered(dynamic) if self._shadows else (self, {})
 
     def _put(self, key: str, entity: ClientQuotaEntity, api: float | None) -> None:

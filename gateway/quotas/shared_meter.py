@@ -20,7 +20,7 @@ from gateway.quotas.meter import Meter, PastUse, carry_over
 ROLLOUT_SECONDS: Final = 300.0
 """The time for which peers may have another limit, after this one has changed."""
 
-LONGEST_TURN_SECONDS: Final = 20.0
+LONGEST_PEER_TURN_SECONDS: Final = 20.0
 """The longest wait for a turn, besides the debt. Some clients give up a connection after 30 s."""
 
 TURN_PART: Final = 0.5
@@ -166,7 +166,7 @@ class SharedMeter(Meter):
 
     def _turns(self, horizon: float, *, used: bool) -> float:
         """The longest turn in seconds."""
-        longest = LONGEST_TURN_SECONDS if used else min(2.0 * horizon, LONGEST_TURN_SECONDS)
+        longest = LONGEST_PEER_TURN_SECONDS if used else min(2.0 * horizon, LONGEST_PEER_TURN_SECONDS)
         return min(longest, TURN_PART * self._inner.capacity / self._limit) if self.exact else longest
 
     @property

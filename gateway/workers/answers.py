@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-Answer = Mapping[str, Any]
+from gateway.admin.admin_client import JsonObject
 
 _VOLUME_STATES = ("OPEN", "THROTTLE", "PAUSE")
 _TOPIC_SUMS = ("appended_bytes", "throttled_bytes", "throttled_total")
 
 
-def _if_configured(merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[Sequence[Answer]], Answer]:
+def _if_configured(merge: Callable[[Sequence[JsonObject]], JsonObject]) -> Callable[[Sequence[JsonObject]], JsonObject]:
     """Merge the answers of the workers in which a feature is configured."""
 
-    def merged(answers: Sequence[Answer]) -> Answer:
+    def merged(answers: Sequence[JsonObject]) -> JsonObject:
         configured = [answer for answer in answers if answer["configured"]]
         return merge(configured) if configured else {"configured": False}
 
@@ -20,7 +20,7 @@ def _if_configured(merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[Seq
 
 
 @_if_configured
-def merge_topics(answers: Sequence[Answer]) -> Answer:
+def merge_topics(answers: Sequence[JsonObject]) -> JsonObject:
     """`/api/topics`: bytes are added; a topic is rejected if any worker rejects it.
 
     A rate is the highest of all, because workers that share the thresholds know the sum of their rates.
@@ -50,18 +50,18 @@ def merge_topics(answers: Sequence[Answer]) -> Answer:
 
 
 @_if_configured
-def merge_volumes(answers: Sequence[Answer]) -> Answer:
+def merge_volumes(answers: Sequence[JsonObject]) -> JsonObject:
     """`/api/volumes`: all workers watch the same volumes, so the strictest answer counts."""
     return max(answers, key=lambda answer: (_VOLUME_STATES.index(answer["state"]), answer["delay_seconds"]))
 
 
 @_if_configured
-def merge_sharing(answers: Sequence[Answer]) -> Answer:
+def merge_sharing(answers: Sequence[JsonObject]) -> JsonObject:
     """`/api/sharing`: each worker is a member, and the answer with the fewest peers counts."""
     return min(answers, key=lambda answer: (answer["reachable"], answer["members"]))
 
 
-def merge_groups(answers: Sequence[Answer]) -> Answer:
+def merge_groups(answers: Sequence[JsonObject]) -> JsonObject:
     """`/api/groups`: every worker divides for all of them, so they differ by the age of their news alone."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for answer in answers:
@@ -72,7 +72,7 @@ def merge_groups(answers: Sequence[Answer]) -> Answer:
     return {"configured": len(rows) > 0, "groups": list(rows.values())}
 
 
-def merge_config(own: Answer, answers: Iterable[tuple[int, Answer]]) -> Answer:
+def merge_config(own: JsonObject, answers: Iterable[tuple[int, JsonObject]]) -> JsonObject:
     """`/api/config`: the supervisor's own answer, and the difference of each worker to it. `answers` have the worker's number.
 
     `notify` is for the supervisor alone. The marks of its addresses differ by process.
@@ -90,7 +90,7 @@ def merge_config(own: Answer, answers: Iterable[tuple[int, Answer]]) -> Answer:
     return {**own, "workers": workers}
 
 
-def merge_facts(answers: Sequence[Answer], config: Answer) -> Answer:
+def merge_facts(answers: Sequence[JsonObject], config: JsonObject) -> JsonObject:
     """A snapshot of the live page without its entities and its history. `config` is the supervisor's own part of it.
 
     If a worker has refused the last changed file, that is the last reload.

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway import clock
+from gateway.admin.admin_client import JsonObject
 from gateway.admin.config_answer import config_answer, config_facts
 from gateway.admin.configured import CONFIGURED
 from gateway.admin.connection_list import PATH as CONNECTIONS
@@ -37,7 +38,6 @@ from gateway.quotas.snapshot import UsageRow, merge_rows
 from gateway.time_slices import in_slices
 from gateway.version import weir_version
 from gateway.workers.answers import (
-    Answer,
     merge_config,
     merge_facts,
     merge_groups,
@@ -50,7 +50,7 @@ from gateway.workers.families import CONFIG_VERSION, WORKER_METRICS, Families, T
 from gateway.workers.place import WorkerPlace, WorkerUnreachableError
 
 _READY = "weir_ready"
-NO_FACTS: Answer = {
+NO_FACTS: JsonObject = {
     "weir": weir_version(),
     "enforce": True,
     "connections": 0,
@@ -96,7 +96,7 @@ class WorkersServer(PageServer):
         self._not_ready = not_ready
         self._totals = Totals()
         self._scraping = asyncio.Lock()  # the two formats share the totals, which need each worker's pages in order
-        self._facts: Answer = NO_FACTS
+        self._facts: JsonObject = NO_FACTS
         self._shared_usage = SingleFlight(self._usage)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
@@ -150,7 +150,7 @@ class WorkersServer(PageServer):
             raise NoWorkerAnswersError
         return web.json_response({"cleared": cleared})
 
-    async def _ask(self, path: str) -> list[Answer]:
+    async def _ask(self, path: str) -> list[JsonObject]:
         """The parsed answers of all workers that answer. Raises NoWorkerAnswersError."""
         answers = [json.loads(body) for _, body in await self._bodies(path)]
         if not answers:
@@ -169,7 +169,7 @@ class WorkersServer(PageServer):
                 raise answer
         return found
 
-    def _answered(self, answer: Callable[[], Awaitable[Answer]]) -> Page:
+    def _answered(self, answer: Callable[[], Awaitable[JsonObject]]) -> Page:
         """The page of an answer with the time."""
 
         async def make() -> web.Response:
@@ -177,8 +177,8 @@ class WorkersServer(PageServer):
 
         return shared(make)
 
-    def _merged(self, path: str, merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[], Awaitable[Answer]]:
-        async def answer() -> Answer:
+    def _merged(self, path: str, merge: Callable[[Sequence[JsonObject]], JsonObject]) -> Callable[[], Awaitable[JsonObject]]:
+        async def answer() -> JsonObject:
             merged = merge(await self._ask(path))
             return {name: value for name, value in merged.items() if name != "generated_at"}
 
@@ -200,12 +200,12 @@ class WorkersServer(PageServer):
         rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()
         return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
 
-    async def _quotas(self) -> Answer:
+    async def _quotas(self) -> JsonObject:
         usage = await self._usage()
         shared = self._places_of_quotas().config.sharing is not None
         return {"enforce": usage.enforce, "units": units(), "shared": shared, "rows": usage.rows}
 
-    async def _throttles(self) -> Answer:
+    async def _throttles(self) -> JsonObject:
         answers, usage = await asyncio.gather(self._ask("/api/throttles"), self._usage())
         throttled = [row for row in usage.rows if row["throttle_left"] > 0.0]
         return {
@@ -215,7 +215,7 @@ class WorkersServer(PageServer):
             "rows": sorted(throttled, key=lambda row: -float(row["throttle_left"])),
         }
 
-    async def _config(self) -> Answer:
+    async def _config(self) -> JsonObject:
         numbers = {place.process: place.number for place in self._places}
         own, bodies = await asyncio.gather(config_answer(self._effective), self._bodies("/api/config"))
         if not bodies:
@@ -225,11 +225,11 @@ class WorkersServer(PageServer):
             lambda: merge_config(own, [(numbers[process], json.loads(body)) for process, body in bodies if process in numbers])
         )
 
-    async def _explain(self, _: ClientNames, query: str) -> Answer:
+    async def _explain(self, _: ClientNames, query: str) -> JsonObject:
         answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._shared_usage.get())
         return with_use(answers[0], usage.rows)
 
-    async def _connections(self, query: ConnectionQuery, request: web.Request) -> Answer:
+    async def _connections(self, query: ConnectionQuery, request: web.Request) -> JsonObject:
         """Each worker may have all rows of the wanted part, so each is asked for all rows up to the end of the part."""
         return merged(query, await self._ask(f"{CONNECTIONS}?{request.rel_url.raw_query_string}&whole=true"))
 

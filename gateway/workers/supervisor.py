@@ -25,7 +25,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
-from gateway.features.recent_use.worker_files import carry_over
+from gateway.features.recent_use.worker_files import give_newest_save
 from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
@@ -124,7 +124,7 @@ class Supervisor:
             await self._admin.stop()
             return CANNOT_BIND
         state = self._config.state
-        await carry_over(state.usage_file(self._path), state.usage_files(self._path, len(self._places)))
+        await give_newest_save(state.usage_file(self._path), state.usage_files(self._path, len(self._places)))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)

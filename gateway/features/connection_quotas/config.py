@@ -7,8 +7,9 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 from pydantic_core import InitErrorDetails
 
 from gateway.config.endpoints import ip_text
-from gateway.config.section import MAX_INT64, Section, described, invalid
+from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
+from gateway.whole_number import MAX_INT64
 
 _Count = Annotated[int, Field(gt=0, le=MAX_INT64)]
 

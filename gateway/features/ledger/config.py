@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from gateway.config.section import Section, TopicName, described, invalid
 from gateway.files.path_faults import path_fault
+from gateway.whole_number import MAX_INT64
 
 _GIB = 1 << 30
 
@@ -51,6 +52,6 @@ class LedgerConfig(Section):
         "Time after which Weir begins a new file.", 300.0, unit="seconds"
     )
     retention_days: Annotated[float, Field(gt=0, le=36_500)] = described("Age at which Weir deletes a file.", 30.0, unit="days")
-    max_bytes: Annotated[int, Field(gt=0, le=2**63 - 1)] = described(
+    max_bytes: Annotated[int, Field(gt=0, le=MAX_INT64)] = described(
         "Size of all files together; above it, Weir deletes the oldest files.", 10 * _GIB, unit="bytes"
     )

@@ -16,6 +16,7 @@ from gateway.quotas.kinds.request_rates import BY_API, refusal
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 from gateway.quotas.quota_table import QuotaTable, bounded
 from gateway.steps import Steps
+from gateway.whole_number import MAX_INT64
 from protocol.bodies.client_quotas import (
     MATCH_DEFAULT,
     MATCH_EXACT,
@@ -51,7 +52,7 @@ class _Key(NamedTuple):
     largest: int
 
 
-_BROKERS_KEYS: Final = {"request_percentage": _Key(frozenset({_USER, _CLIENT_ID}), False, 2**63 - 1)}
+_BROKERS_KEYS: Final = {"request_percentage": _Key(frozenset({_USER, _CLIENT_ID}), False, MAX_INT64)}
 """The keys that the broker keeps, because only a broker can measure them."""
 
 _KEYS: Final = {

@@ -29,10 +29,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from gateway.config.section import MAX_SAMPLE_SECONDS, MAX_SAMPLES
 from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering
-from gateway.quotas.entity import Tags
+from gateway.quotas.entity import TAG_NAMES, Tags
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicSpent
 from gateway.quotas.shared_meter import UsageKey
+from gateway.whole_number import MAX_INT64
 
 VERSION = 1
 MAX_BYTES = 1 << 28
@@ -44,11 +45,8 @@ _TOTALS_PER_LINE = 50
 _KINDS_OF_0_2: Final = frozenset(
     ("produce", "fetch", "controller_mutation", "request_rate", "connection", "listener", "gateway", "topic", "topics")
 )
-_MAX_INT64 = 2**63 - 1
 _MAX_NUMBER = 1e30
 """No saved number is larger: the longest burst of the largest quota has 8e27 units. The arithmetic of meters stays finite."""
-
-_TAGS = ("user", "client_id", "ip", "group", "broker")
 
 
 class BadUsageFileError(Exception):
@@ -82,7 +80,7 @@ class _Header(_Saved):
     rows: Annotated[int, Field(ge=0)]
 
 
-_Count = Annotated[int, Field(ge=0, le=_MAX_INT64)]
+_Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
 _Number = Annotated[float, Field(ge=-_MAX_NUMBER, le=_MAX_NUMBER)]
 _Metering = tuple[str, Annotated[int, Field(ge=1, le=MAX_SAMPLES)], Annotated[float, Field(gt=0, le=MAX_SAMPLE_SECONDS)]]
 _Spent = Annotated[list[tuple[_Number, _Number, _Number]], Field(max_length=20_000)]
@@ -240,7 +238,7 @@ def peer_lines(peer: PeerTotals) -> Iterator[str]:
 def _names(name: Tags | str) -> dict[str, str | int]:
     if isinstance(name, str):
         return {"name": name}
-    return {part: value for part in _TAGS if (value := getattr(name, part)) is not None}
+    return {part: value for part in TAG_NAMES if (value := getattr(name, part)) is not None}
 
 
 def _use(use: RecentUse) -> dict[str, Any]:

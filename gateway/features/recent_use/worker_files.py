@@ -12,14 +12,14 @@ from gateway.files.whole_file import real_path, replace_file
 _log = logging.getLogger("weir.state")
 
 
-async def carry_over(single: Path, files: Sequence[Path]) -> None:
+async def give_newest_save(single: Path, files: Sequence[Path]) -> None:
     """Give the newest save to each of `files` that is missing, damaged, or of an earlier time with the present `workers`.
 
     Files of other numbers of workers are deleted, so that none of them is restored later. Call it before a process reads a
     file. `single` is the file of a gateway without workers. Errors are logged.
     """
     try:
-        await asyncio.to_thread(_carry_over, single, files)
+        await asyncio.to_thread(_copy_newest, single, files)
     except OSError as error:
         _log.warning(
             "recent use of another number of workers can't be taken over, so clients may start with a full burst: %s — %s",
@@ -27,7 +27,7 @@ async def carry_over(single: Path, files: Sequence[Path]) -> None:
         )  # fmt: skip
 
 
-def _carry_over(single: Path, files: Sequence[Path]) -> None:
+def _copy_newest(single: Path, files: Sequence[Path]) -> None:
     others = [path for path in _usage_files(single) if path not in files]
     saves = {path: at for path in (*files, *others) if (at := saved_at(path)) is not None}
     if saves:

@@ -21,8 +21,9 @@ from math import inf
 
 from gateway.cluster.client import BadRecordError
 from gateway.quotas.entity import MAX_NAME as SHORT_NAME
-from gateway.quotas.entity import Tags
+from gateway.quotas.entity import TAG_NAMES, Tags
 from gateway.quotas.scope import node_id
+from gateway.whole_number import MAX_INT64
 
 VERSION = 1
 MAX_MESSAGE_BYTES = 512 * 1024
@@ -46,7 +47,6 @@ CountKey = tuple[str, str]
 
 ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
-_MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
 """The maximum number of characters in a name, as long as a client-id may be. An entity of more encoded bytes is not shared."""
 _ROW = 4
@@ -167,7 +167,7 @@ def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
     counts: dict[CountKey, int] = {}
     for row in rows:
         match row:
-            case [str(kind), str(name), int(count)] if _is_short(kind, name) and 0 <= count <= _MAX_INT64:
+            case [str(kind), str(name), int(count)] if _is_short(kind, name) and 0 <= count <= MAX_INT64:
                 counts[kind, name] = count
             case _:
                 skipped.append("bad_type")
@@ -184,7 +184,7 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
         match row:
             case [str(kind), str(name), None] if _is_short(kind, name):
                 demands[kind, name] = inf
-            case [str(kind), str(name), int(demand) | float(demand)] if _is_short(kind, name) and 0 <= demand <= _MAX_INT64:
+            case [str(kind), str(name), int(demand) | float(demand)] if _is_short(kind, name) and 0 <= demand <= MAX_INT64:
                 demands[kind, name] = float(demand)
             case _:
                 skipped.append("bad_type")
@@ -192,7 +192,7 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
 
 
 def _count(value: object, what: str) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_INT64:
+    if type(value) is not int or not 0 <= value <= MAX_INT64:
         raise BadRecordError("bad_number", f"{what} is not a count")
     return value
 
@@ -221,11 +221,10 @@ def encoded_size(name: Tags | str) -> int:
 
 _encoded = json.JSONEncoder().encode  # as `json.dumps` of one text, in half the time
 _NAME = "name"
-_TAGS = ("user", "client_id", "ip", "group", "broker")
-_PARTS = (*_TAGS, _NAME)
+_PARTS = (*TAG_NAMES, _NAME)
 
 
 def _parts(tags: Tags | str) -> dict[str, str]:
     if isinstance(tags, str):
         return {_NAME: tags}
-    return {part: str(name) for part in _TAGS if (name := getattr(tags, part)) is not None}
+    return {part: str(name) for part in TAG_NAMES if (name := getattr(tags, part)) is not None}

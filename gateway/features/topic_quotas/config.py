@@ -4,9 +4,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.config.section import MAX_INT64, Section, TopicName, WindowConfig, described, invalid
+from gateway.config.section import Section, TopicName, WindowConfig, described, invalid
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
+from gateway.whole_number import MAX_INT64
 from protocol.error_codes import ErrorCode
 
 _SHOWN = 5

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from gateway.alter_queue import AlterQueue, AlterTask
 from gateway.alterations import Alteration, Change, QuotaApiError
-from gateway.config.section import MAX_INT64
 from gateway.quotas.entity import TOPIC, ClientQuotaEntity, DynamicQuotas
+from gateway.whole_number import MAX_INT64
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
 from protocol.error_codes import ErrorCode
 

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from gateway.config.endpoints import Port
-from gateway.config.section import MAX_INT64, Section, TopicName, described, invalid
+from gateway.config.section import Section, TopicName, described, invalid
 from gateway.features.volume_quotas.limits import Limit, LimitType
+from gateway.whole_number import MAX_INT64
 
 _PERCENT = 100
 

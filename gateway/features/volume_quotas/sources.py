@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gateway import clock
-from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
+from gateway.cluster.client import ClusterError, KafkaResponse, answer_of, check_error
 from gateway.cluster.log_status import LoggedCauses
 from gateway.cluster.metadata import REFRESH_SECONDS, OwnClient
 from gateway.cluster.requests import describe_log_dirs
@@ -102,7 +102,7 @@ class LogDirs:
         return VolumeUsage(broker, clock.wall(), hard, soft, volumes)
 
     @staticmethod
-    def _read(broker: int, answer: Answer) -> tuple[Volume, ...]:
+    def _read(broker: int, answer: KafkaResponse) -> tuple[Volume, ...]:
         volumes = []
         for found in answer.results:
             code, log_dir, total = found.error_code, found.log_dir, found.total_bytes

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
-from gateway.whole_number import whole_number
+from gateway.whole_number import MAX_INT64, whole_number
 
 VERSION: Final = 1
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -27,7 +27,6 @@ MAX_VOLUMES = 1_000
 """The maximum for one broker. Real brokers have some tens."""
 
 _MAX_BROKER_ID = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
 _MAX_NAME = 4_096
 _TIME_BYTES = 64
 _PERCENT = 100
@@ -55,7 +54,7 @@ def _seconds(value: object) -> float:
     raise PydanticCustomError("bad_time", "not an ISO 8601 time with a time zone")
 
 
-_Bytes = Annotated[int, Field(ge=0, le=_MAX_INT64)]
+_Bytes = Annotated[int, Field(ge=0, le=MAX_INT64)]
 
 
 class _Fields(BaseModel):
@@ -64,7 +63,7 @@ class _Fields(BaseModel):
 
 class _Limit(_Fields):
     type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"]
-    level: Annotated[float, Field(ge=0, le=_MAX_INT64)]
+    level: Annotated[float, Field(ge=0, le=MAX_INT64)]
 
     @model_validator(mode="after")
     def _percent(self) -> "_Limit":

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import WindowMeter
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
+from gateway.whole_number import MAX_INT64
 from protocol.api_keys import ApiKey
 
 NewMeter = Callable[[float, Window, float], Meter]
@@ -126,7 +127,7 @@ class QuotaKind:
     charge: Charge | None = None
     entity_types: frozenset[str] = frozenset({"user", "client-id", "group"})
     integral: bool = True
-    largest: int = 2**63 - 1
+    largest: int = MAX_INT64
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)
     full_request: FullRequest | None = None
     at_each_broker: bool = True

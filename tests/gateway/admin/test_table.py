@@ -14,7 +14,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.text import Text
 
-from gateway.admin.admin_client import AdminUnreachableError, Answer, ask
+from gateway.admin.admin_client import AdminUnreachableError, JsonObject, ask
 from gateway.admin.group_table import show_groups
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
@@ -170,7 +170,7 @@ async def test_terminal_is_redrawn_until_stopped(server: AdminServer, view: Admi
 async def test_table_that_was_never_drawn_is_no_ordinary_end() -> None:
     asked = asyncio.Event()
 
-    async def answer() -> Answer:
+    async def answer() -> JsonObject:
         asked.set()
         return await asyncio.Future()
 

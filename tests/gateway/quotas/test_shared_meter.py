@@ -4,7 +4,7 @@ import pytest
 
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.shared_meter import LONGEST_TURN_SECONDS, ROLLOUT_SECONDS, TURN_PART, SharedMeter
+from gateway.quotas.shared_meter import LONGEST_PEER_TURN_SECONDS, ROLLOUT_SECONDS, TURN_PART, SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
 
@@ -192,7 +192,7 @@ def test_turn_is_within_two_horizons_without_known_peers(settles: int) -> None:
 
 def test_longest_turn_is_bounded() -> None:
     shared = crowd_meter(0.3, members=1_000)
-    assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= LONGEST_TURN_SECONDS
+    assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= LONGEST_PEER_TURN_SECONDS
 
 
 @pytest.mark.parametrize("settles", [0, 1])

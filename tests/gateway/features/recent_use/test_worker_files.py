@@ -7,7 +7,7 @@ import pytest
 
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, read_usage, write_usage
-from gateway.features.recent_use.worker_files import carry_over
+from gateway.features.recent_use.worker_files import give_newest_save
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
@@ -30,7 +30,7 @@ def clients(path: Path) -> list[str | None]:
 
 
 def start(folder: Path, workers: int) -> None:
-    asyncio.run(carry_over(STATE.usage_file(folder / "weir.yaml"), files(folder, workers)))
+    asyncio.run(give_newest_save(STATE.usage_file(folder / "weir.yaml"), files(folder, workers)))
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 4), (4, 2)])
