@@ -6,11 +6,11 @@ Weir creates a missing topic, and reads a topic from its beginning. `on_record` 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from aiokafka.partitioner import murmur2
-from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.admin import CreateTopicsRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
@@ -20,6 +20,7 @@ from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorize
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
 from gateway.cluster.record_batches import NO_TIMESTAMP, BatchReader, Record, batches_of, whole_batches
+from gateway.cluster.topic_spec import COMPACT, POLICY, TopicSpec
 from protocol.error_codes import ErrorCode
 
 LEADER_SECONDS = 5.0
@@ -39,33 +40,9 @@ _FETCH_WAIT_MS = 500
 _FETCH_BYTES = 8 * 1024 * 1024
 _PRODUCE_TIMEOUT_MS = 5_000
 _EARLIEST, _LATEST = -2, -1
-_TOPIC_RESOURCE = 2
-_POLICY, _COMPACT = "cleanup.policy", "compact"
 _ALL_REPLICAS = -1
 
 _log = logging.getLogger("weir.cluster")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """Settings for creating the topic. Its cleanup.policy is `compact` unless `configs` has another one.
-
-    `timed`: records have the time of the gateway's wall clock. Brokers refuse records more than an hour ahead of their clock.
-    """
-
-    name: str
-    partitions: int = 1
-    configs: Mapping[str, str] = field(default_factory=dict)
-    timed: bool = False
-
-    @property
-    def policy(self) -> str:
-        return self.configs.get(_POLICY, _COMPACT)
-
-    def keeps(self, policy: str) -> bool:
-        """False if a topic with this cleanup.policy may lose records that Weir needs."""
-        wanted, found = set(self.policy.split(",")), set(filter(None, policy.split(",")))
-        return found <= wanted and (_COMPACT in found) == (_COMPACT in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +56,8 @@ class Written:
 class TopicLog:
     """Reads with `run` and writes with `publish`, over connections of its own.
 
-    `on_new_topic` is called after the topic was deleted and created again. Earlier records are void then.
+    `on_new_topic` is called after the topic was deleted and created again, or has lost its newest records. All records are
+    read again then.
     """
 
     def __init__(
@@ -190,11 +168,14 @@ class TopicLog:
                 _log.warning("topic %s has been deleted and created again; Weir reads it from its beginning", self.spec.name)
                 self._on_new_topic()
             self._topic_id = topic.topic_id
-            self._positions, self._ends, self._behind = {}, {}, {}
-            self.status.caught_up = False
-            self._write_leaders = None
+            self._read_from_beginning()
         for partition in range(len(topic.leaders)):
             self._positions.setdefault(partition, 0)
+
+    def _read_from_beginning(self) -> None:
+        self._positions, self._ends, self._behind = {}, {}, {}
+        self.status.caught_up = False
+        self._write_leaders = None
 
     async def _fetch(self, leaders: tuple[int, ...]) -> None:
         by_leader: dict[int, list[int]] = {}
@@ -216,13 +197,22 @@ class TopicLog:
             for _, answers in response.topics:
                 for partition, code, high_watermark, *_, records in answers:
                     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                        self._positions[partition] = await self._offset(self._reading, leader, partition, _EARLIEST)
+                        await self._find_records(leader, partition)
                         continue
                     check_error(code, f"{self.spec.name}-{partition}")
                     await self._read(partition, records)
                     self._ends.setdefault(partition, high_watermark)
                     self._behind[partition] = max(0, high_watermark - self._positions[partition])
         self.status.behind = sum(self._behind.values())
+
+    async def _find_records(self, leader: int, partition: int) -> None:
+        """Go to the oldest record if those before it are deleted. Raises ClusterError if the newest records are lost."""
+        position, end = self._positions[partition], await self._offset(self._reading, leader, partition, _LATEST)
+        if end < position:  # an unclean election, or a new disk: the lost records are void, as those of a deleted topic
+            self._on_new_topic()
+            self._read_from_beginning()
+            raise self._lost(partition, end, position)
+        self._positions[partition] = await self._offset(self._reading, leader, partition, _EARLIEST)
 
     async def _offset(self, client: OwnClient, leader: int, partition: int, which: int) -> int:
         response = await client.ask(leader, OffsetRequest(-1, 0, [(self.spec.name, [(partition, which)])]))
@@ -285,6 +275,10 @@ class TopicLog:
         text = f"{self.spec.name}-{partition}: the batch at offset {position} can't be read: {why} — {remedy}"
         return ClusterError(text, "unreadable batch")
 
+    def _lost(self, partition: int, begin: int, end: int) -> ClusterError:
+        text = f"{self.spec.name}-{partition}: the brokers have lost the records from offset {begin} to {end - 1}"
+        return ClusterError(f"{text} — set unclean.leader.election.enable to false for this topic", "lost records")
+
     async def _twice(self, attempt: Callable[[], Awaitable[Written]]) -> Written:
         """Look for the leaders again after a ClusterError, once: they may have moved, or the topic may be deleted."""
         try:
@@ -317,6 +311,7 @@ class TopicLog:
         timestamp_ms = int(clock.wall() * 1000) if self.spec.timed else NO_TIMESTAMP
         for partition, some in by_partition.items():
             for batch, count in batches_of(some, timestamp_ms):
+                read = self._positions.get(partition, 0) if topic.topic_id == self._topic_id else 0
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
                 response = await self._writing.ask(topic.leaders[partition], request)
                 with answer_of("Produce"):
@@ -324,6 +319,8 @@ class TopicLog:
                     if code == ErrorCode.INVALID_TIMESTAMP:
                         raise ClusterError(f"the brokers refuse this machine's time: set its clock ({code})", "clock")
                     check_error(code, f"{self.spec.name}-{partition}")
+                    if first < read:  # `read_up_to` would not wait for the reader, which has not noticed yet
+                        raise self._lost(partition, first, read)
                     ends[partition] = first + count
         return Written(topic.topic_id, ends)
 
@@ -358,7 +355,7 @@ class TopicLog:
     async def _create(self, client: OwnClient, look: ClusterLook) -> None:
         replicas = min(len(look.brokers), MAX_REPLICAS)
         # The brokers' default compression.type may be a codec that some readers do not have.
-        configs = list({_POLICY: _COMPACT, "compression.type": "producer", **self.spec.configs}.items())
+        configs = list({POLICY: COMPACT, "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
         topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
@@ -377,14 +374,9 @@ class TopicLog:
             return
         self._policy_check_at = now + POLICY_RETRY_SECONDS
         try:
-            response = await client.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, [_POLICY])]))
-            with answer_of("DescribeConfigs"):
-                wrong = [
-                    value for code, _, _, _, entries in response.resources if code == 0
-                    for name, value, *_ in entries if name == _POLICY and not self.spec.keeps(value)
-                ]  # fmt: skip
+            wrong = await self.spec.wrong_policies(client)
         except ClusterError as error:
-            _log.debug("topic %s: its %s is not known: %s", self.spec.name, _POLICY, error)
+            _log.debug("topic %s: its %s is not known: %s", self.spec.name, POLICY, error)
             return
         self._policy_check_at = inf
         for policy in wrong[:1]:

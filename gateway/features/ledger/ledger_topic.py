@@ -12,7 +12,8 @@ from pathlib import Path
 from gateway import clock
 from gateway.cluster.client import ClusterError, TooLargeError
 from gateway.cluster.metadata import OwnClient
-from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
+from gateway.cluster.topic_spec import TopicSpec
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.unsent_lines import Backlog, DamagedUnsentFileError, UnsentFile, save_unsent, unsent_files
 from gateway.log import iso

@@ -13,10 +13,12 @@ from contextlib import suppress
 from gateway import clock
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
-from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
+from gateway.cluster.topic_spec import TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, QuotaCopy
+from gateway.log import first_lines
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 SAVE_SECONDS = 15.0
@@ -151,13 +153,16 @@ class QuotaTopic:
 
     async def _follow(self) -> None:
         """Called each time the reader has reached the end of the topic."""
-        if self._is_comparable():
+        has_lost_records = self._has_lost_records()
+        if has_lost_records:
+            self._to_put_back = True
+        elif self._is_comparable():
             self._to_put_back = self._knows_more()
         elif self._knows_earlier_topic() and not self._table.concluded:
             self._to_put_back = True  # a gateway was killed before it could put back more than one change
         if not self._knows_more() and clock.monotonic() < self._puts_back_from:
             # A gateway with newer quotas may still fill the new topic.
-            if self._table.filled:
+            if self._table.filled and not has_lost_records:
                 self._to_put_back = False
             if self._to_put_back or (not self._table.settled and self._known):
                 return
@@ -176,6 +181,12 @@ class QuotaTopic:
     def _knows_earlier_topic(self) -> bool:
         """True if the known quotas are those of a topic that was deleted."""
         return self._position is not None and self._position.topic_id != self._topic_id()
+
+    def _has_lost_records(self) -> bool:
+        """True if the topic ends before the known quotas. An unclean election can do this, or a new disk."""
+        if self._position is None or self._knows_earlier_topic():
+            return False
+        return self._position.offset > self._table.origin + self._log.offset
 
     def _is_comparable(self) -> bool:
         """True if a gateway has filled a new topic that goes on with the history of the known quotas."""
@@ -205,19 +216,32 @@ class QuotaTopic:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _put_back(self) -> bool:
-        """Add the known quotas to a recreated topic that already has another gateway's change."""
+        """Add the known quotas to a topic that has lost them, and already has another gateway's change."""
         try:
             await self._publish_missing([claim(self._gateway)])
         except (ClusterError, TimeoutError):  # TopicLog has logged it
             await asyncio.sleep(RETRY_SECONDS)
             return False
         self._to_put_back = False
+        if not self._knows_earlier_topic():
+            self._report_lost_changes()
         return True
+
+    def _report_lost_changes(self) -> None:
+        """Log the entities with another quota than before. The topic has lost a change, or has a later one."""
+        quotas = self._table.quotas
+        lost = [str(entity) for entity in {**self._known, **quotas} if self._known.get(entity) != quotas.get(entity)]
+        if lost:
+            _log.warning(
+                "topic %s has lost changes, so earlier quotas hold for %d of the entities: %s — check them with"
+                " kafka-configs.sh, and set them again",
+                self.topic, len(lost), "; ".join(first_lines(lost)),
+            )  # fmt: skip
 
     async def _publish_missing(self, end: list[Record]) -> None:
         newer, (history, offset) = self._knows_more(), self._history()
         put = self._table.missing(self._known, offset, newer=newer)
-        if put or newer or not self._table.filled:
+        if put or newer or not self._table.filled or self._has_lost_records():
             async with asyncio.timeout(SAVE_SECONDS):
                 # In a newer topic, `settled` would hide the quotas that only this topic has.
                 await self._publish([*changes({}, put, restored=offset), *end, settled(history, offset)], known_topic=True)
@@ -293,7 +317,7 @@ class QuotaTopic:
             )
 
     def _on_new_topic(self) -> None:
-        """Start to fill a recreated topic with the known quotas."""
+        """Start to fill a topic that was created again, or has lost records, with the known quotas."""
         self._table = QuotaRecords()
         self._table.skipped = self._skipped
         self._to_put_back = self._dirty = True

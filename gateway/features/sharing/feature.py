@@ -14,7 +14,8 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
 from gateway.cluster.record_batches import Record
-from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
+from gateway.cluster.topic_spec import TopicSpec
 from gateway.feature import Feature
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.known_peers import MAX_MEMBERS

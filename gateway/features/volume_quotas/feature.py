@@ -16,7 +16,8 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import BadRecordError, ClusterError
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
-from gateway.cluster.topic_log import TopicLog, TopicSpec
+from gateway.cluster.topic_log import TopicLog
+from gateway.cluster.topic_spec import TopicSpec
 from gateway.events import VOLUME, VolumeStateChanged
 from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig

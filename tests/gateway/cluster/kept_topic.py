@@ -15,6 +15,7 @@ from gateway import clock
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterLook, TopicLook
 from gateway.cluster.requests import BrokerRequest
+from protocol.error_codes import ErrorCode
 
 BROKER = {1: ("127.0.0.1", 9092)}
 EARLIEST = -2
@@ -71,6 +72,10 @@ class KeptTopic:
         self.batches = []
         self.generation += 1
         self._wake()
+
+    def lose(self, batches):
+        """Lose the last batches, as in an unclean election. The topic keeps its id."""
+        del self.batches[-batches:]
 
     def records(self):
         """Key and value of all records, oldest first."""
@@ -155,6 +160,8 @@ class KeptTopic:
 
     async def _fetch(self, request):
         ((topic, ((partition, offset, _),)),) = request.topics
+        if self.exists and offset > self._end():
+            return SimpleNamespace(topics=[(topic, [(partition, ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")])])
         generation = self.generation
         if offset >= self._end():
             changed = self._changed

@@ -14,7 +14,8 @@ from gateway import clock
 from gateway.cluster import topic_log
 from gateway.cluster.client import ClusterError, check_error
 from gateway.cluster.record_batches import BATCH_BYTES, MAX_UNPACKED_BYTES
-from gateway.cluster.topic_log import TopicLog, TopicSpec
+from gateway.cluster.topic_log import TopicLog
+from gateway.cluster.topic_spec import TopicSpec
 from tests.gateway.cluster.kept_topic import KeptTopic
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -183,6 +184,38 @@ async def test_unreadable_rest_is_logged_and_retried(rubbish, monkeypatch, caplo
         topic.batches[0] = whole
         await reader.until(lambda: reader.keys)
     assert reader.keys == [b"a"]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+async def test_reader_begins_again_if_the_topic_lost_records(left, monkeypatch, caplog):
+    monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
+    topic, begun = KeptTopic(), []
+    for key in (b"a", b"b", b"c"):
+        topic.append(*batch(key))
+    async with Reader(topic) as reader:
+        reader.log._on_new_topic = lambda: begun.append(len(reader.keys))
+        await reader.until(lambda: len(reader.keys) == 3)
+        topic.lose(3 - left)
+        await topic.closed.wait()
+        assert not reader.log.status.caught_up
+        await reader.until(lambda: reader.log.status.caught_up)
+        topic.append(*batch(b"d"))
+        await reader.until(lambda: reader.keys[-1] == b"d")
+    assert begun == [3]
+    assert reader.keys == [b"a", b"b", b"c", *[b"a"][:left], b"d"]
+    assert f"a-topic-0: the brokers have lost the records from offset {left} to 2 — set unclean" in caplog.text
+
+
+async def test_record_before_the_readers_position_is_refused():
+    """The reader has not noticed yet that the topic has lost records, so it would not wait for this one."""
+    topic = KeptTopic()
+    for key in (b"a", b"b"):
+        topic.append(*batch(key))
+    async with Reader(topic) as reader:
+        await reader.until(lambda: reader.log.offset == 2)
+        topic.lose(2)
+        with pytest.raises(ClusterError, match="the brokers have lost the records from offset 1 to 1"):
+            await reader.log.publish([(b"c", b"1")])
 
 
 async def test_topic_is_created_with_producer_compression():

@@ -11,7 +11,7 @@ from gateway import clock
 from gateway.cluster.client import ClusterError, TooLargeError
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.record_batches import Record
-from gateway.cluster.topic_log import TopicSpec
+from gateway.cluster.topic_spec import TopicSpec
 from gateway.events import LINE_HEADER
 from gateway.features.ledger.ledger_topic import MAX_LINE_BYTES, MAX_WAITING_BYTES, LedgerTopic
 

@@ -96,6 +96,13 @@ async def gateway(topic, copy, *, whole=True):
             await task
 
 
+async def until_copied(copy, topic):
+    """Wait until the copy has all records of the topic."""
+    while copy.position is None or copy.position.offset < len(topic.records()):
+        copy.positioned.clear()
+        await copy.positioned.wait()
+
+
 def put(topic, *records, wakes=True):
     for batch, count in batches_of(records):
         topic.append(batch, count, wakes=wakes)
@@ -220,6 +227,51 @@ async def interrupted_gateway(topic):
         while here.log._log.status.interrupted:
             await here.log._log.looked()
         yield here
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["gateway starts", "gateway is running"])
+@pytest.mark.parametrize("left", [0, 1], ids=["all records", "the last records"])
+async def test_quotas_that_the_topic_has_lost_come_back(left, starts, monkeypatch, caplog):
+    """An unclean election, or a new disk. The gateway must not forget the quotas at its next start."""
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", 0.2)
+    topic, copy = KeptTopic(), Copy({})
+    put(topic, *changes({}, {ALICE: RATE, CAROL: RATE}), claim("peer"), settled())
+    put(topic, *changes({}, {BOB: RATE}))
+    put(topic, *changes({ALICE: RATE}, {ALICE: OTHER}))
+    wanted = {ALICE: RATE if left else OTHER, BOB: RATE, CAROL: RATE}
+    async with gateway(topic, copy) as here:
+        await until_copied(copy, topic)
+        if not starts:
+            topic.lose(3 - left)
+            while here.log.whole:
+                await here.log._log.looked()
+            await here.log._whole.wait()
+            assert here.log._known == wanted
+    if starts:
+        topic.lose(3 - left)
+    async with gateway(topic, copy) as here:
+        assert here.log._known == wanted
+    assert table(topic).quotas == wanted
+    text = "has lost changes, so earlier quotas hold for 1 of the entities: user=alice"
+    assert (text in caplog.text) == bool(left)
+
+
+async def test_gateway_adds_nothing_if_a_peer_has_put_back(monkeypatch):
+    """The topic has lost a change and a removal. A peer, whose gateway knew both, was first."""
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE}), claim("peer"), settled())
+    put(topic, *changes({}, {BOB: RATE, CAROL: RATE}))
+    async with gateway(topic, {}) as here:
+        topic.reachable = False
+        await topic.closed.wait()
+        topic.lose(1)
+        topic.reachable = True
+        while here.log.whole:
+            await here.log._log.looked()
+        put(topic, *changes({}, {BOB: RATE}, restored=6), claim("peer"), settled(FIRST, 6), *changes({CAROL: RATE}, {}))
+        await here.until_reported({ALICE: RATE, BOB: RATE})
+    assert table(topic).quotas == {ALICE: RATE, BOB: RATE}
 
 
 async def test_gateway_with_older_quotas_leaves_new_topic_to_peers(monkeypatch):
