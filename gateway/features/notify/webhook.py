@@ -13,6 +13,7 @@ from typing import Any, Final
 import aiohttp
 
 from gateway.features.notify.config import NotifyTargetConfig
+from gateway.features.notify.name_lookup import resolver
 from gateway.files.secret_file import UnusableSecretError
 
 MAX_WAITING: Final = 1_000
@@ -76,7 +77,8 @@ class Webhook:
     async def run(self) -> None:
         """Send until `finish`, or until cancelled."""
         # Without cookies and environment proxies: only the configured address gets the request.
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        connector = aiohttp.TCPConnector(resolver=resolver())
+        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while True:
                 await self._offered.wait()
                 while self._waiting:

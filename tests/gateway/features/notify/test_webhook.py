@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -195,3 +198,51 @@ async def test_url_is_in_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: p
         await settled(webhook)
     assert "can't be reached: Connection refused" in caplog.text
     assert SECRET not in caplog.text
+
+
+async def test_silent_name_server_leaves_lookups_to_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop of a gateway has two threads for lookups. Here it has one."""
+    look_up, asked, answer = socket.getaddrinfo, threading.Event(), threading.Event()
+
+    def silent(host: str | None, *arguments: Any, **options: Any) -> Any:
+        if host == "hooks.invalid":
+            asked.set()
+            answer.wait(PATIENCE)
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    webhook = Webhook(NotifyTargetConfig(name="ops", url="http://hooks.invalid"), Path(), PATIENCE)
+    async with sending(webhook):
+        webhook.offer({"number": 1})
+        await until(asked.is_set)
+        try:
+            assert await asyncio.wait_for(loop.getaddrinfo("localhost", 9092), 5.0)
+        finally:
+            answer.set()
+
+
+async def test_slow_lookup_is_not_begun_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Later attempts wait for it, and go on once it is over."""
+    monkeypatch.setattr(module, "ATTEMPTS", 100_000)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
+    look_up, asked, answer = socket.getaddrinfo, list[str](), threading.Event()
+
+    def slow(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host == "hooks.invalid":
+            asked.append(host)
+            answer.wait(PATIENCE)
+        return look_up("127.0.0.1", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    async with Receiver().serve() as receiver:
+        url = f"http://hooks.invalid:{receiver.port}/{SECRET}"
+        webhook = Webhook(NotifyTargetConfig(name="ops", url=url), Path(), 0.02, first_pause_seconds=0.001)
+        async with sending(webhook):
+            webhook.offer({"number": 1})
+            await until(lambda: caplog.text.count("no answer in time") > 2)
+            webhook.timeout_seconds = PATIENCE
+            answer.set()
+            assert await receiver.got(1) == [{"number": 1}]
+    assert asked == ["hooks.invalid"]
