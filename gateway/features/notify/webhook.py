@@ -22,7 +22,6 @@ MAX_WAITING: Final = 1_000
 ATTEMPTS: Final = 8
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-_MAX_ANSWER_BYTES: Final = 1_024
 
 _log = logging.getLogger("weir.notify")
 
@@ -129,8 +128,7 @@ class Webhook:
             async with session.post(url, json=body, allow_redirects=False, timeout=timeout) as answer:
                 status = answer.status
                 if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-                    await answer.content.read(_MAX_ANSWER_BYTES)
-                    return
+                    return  # the body, which may never end, says nothing more
                 after = answer.headers.get("Retry-After", "")
         except UnusableSecretError as error:
             raise DeliveryError(str(error), retry=True) from None

@@ -168,6 +168,25 @@ async def test_slow_server_runs_into_the_timeout(caplog: pytest.LogCaptureFixtur
     assert "no answer in time" in caplog.text
 
 
+async def test_success_needs_no_end_of_the_answer() -> None:
+    """The receiver has the notification. To send it again would repeat it, and count it as lost."""
+    begun = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"number")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        begun.set()
+        await reader.read()  # until the client closes the connection
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, sending(quick(server.sockets[0].getsockname()[1])) as webhook:
+        webhook.offer({"number": 1})
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(settled(webhook), 5.0)
+        assert webhook.results == {"sent": 1, "failed": 0, "dropped": 0}
+
+
 async def test_full_queue_drops_the_oldest() -> None:
     async with Receiver().serve() as receiver:
         webhook = quick(receiver.port, max_waiting=2)
