@@ -83,6 +83,36 @@ async def test_unchanged_target_keeps_its_notifications(change: dict[str, float]
         assert [body["event"] for body in await receiver.got(2)] == ["near_quota", "near_quota"]
 
 
+async def test_new_address_gets_waiting_notifications() -> None:
+    """An operator corrects the address of a webhook that can't be reached."""
+    async with (
+        Receiver(503, headers={"Retry-After": "1"}).serve() as old,
+        Receiver().serve() as new,
+        BackgroundTasks(restarts()) as tasks,
+    ):
+        subject = notify(section(old.port))
+        subject.start(tasks)
+        at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
+        await old.got(1)
+        subject.apply(section(new.port))
+        assert subject.report().waiting == {"ops": 1}
+        assert [body["event"] for body in await new.got(1)] == ["near_quota"]
+
+
+@pytest.mark.parametrize("change", [{"format": "slack"}, {"entities": [{"user": "bob"}]}])
+async def test_changed_target_counts_lost_notifications(change: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """They have another format, or may be about entities of another tenant."""
+    async with Receiver(503, headers={"Retry-After": "3600"}).serve() as receiver, BackgroundTasks(restarts()) as tasks:
+        subject = notify(section(receiver.port))
+        subject.start(tasks)
+        at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
+        await receiver.got(1)
+        subject.apply(section(receiver.port, **change))
+        assert subject.report().waiting == {"ops": 0}
+        assert subject.report().results == {"ops": {"sent": 0, "failed": 0, "dropped": 1}}
+    assert "notify target ops: a reload changed it, and waiting notifications are lost: 1" in caplog.text
+
+
 async def test_rows_are_looked_at_until_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
