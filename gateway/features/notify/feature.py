@@ -65,7 +65,10 @@ class Notify(Feature[NotifyConfig | None]):
         self._use(self._section)
 
     def apply(self, section: NotifyConfig | None) -> list[str]:
-        """Episodes go on. An unchanged target keeps its counts and the notifications that wait; those of others are dropped."""
+        """Episodes go on. A target that gets another address at most keeps its waiting notifications.
+
+        Those of others are lost and logged. If a target still has the name, they count as dropped.
+        """
         before, self._section = self._section, section
         if section != before:
             self._use(section)
@@ -101,17 +104,23 @@ class Notify(Feature[NotifyConfig | None]):
         if tasks is None:
             return
         timeout = 0.0 if section is None else section.timeout_seconds
-        known = {webhook.target: webhook for webhook in before}
+        known = {_without_address(webhook.target): webhook for webhook in before}
+        counts = {webhook.target.name: webhook.results for webhook in before}
         self._sending = {}
         for target in () if section is None else section.targets:
-            webhook = known.get(target)
+            webhook = known.get(_without_address(target))
             if webhook is None:
                 webhook = Webhook(target, self._directory, timeout)
+                webhook.results = counts.get(target.name, webhook.results)
             else:
-                webhook.timeout_seconds = timeout
+                webhook.target, webhook.timeout_seconds = target, timeout
             self._sending[webhook] = before.get(webhook) or tasks.start("send notifications", webhook.run)
         for webhook in before.keys() - self._sending.keys():
             before[webhook].cancel()
+            if lost := len(webhook):
+                webhook.results["dropped"] += lost
+                name = webhook.target.name
+                _log.error("notify target %s: a reload changed it, and waiting notifications are lost: %d", name, lost)
 
     async def _watch(self) -> None:
         while True:
@@ -159,6 +168,10 @@ class Notify(Feature[NotifyConfig | None]):
                 "reason": f"quota_{notice.event}",
             },
         )
+
+
+def _without_address(target: NotifyTargetConfig) -> NotifyTargetConfig:
+    return target.model_copy(update={"url": None, "url_file": None})
 
 
 def _is_watched(target: NotifyTargetConfig, row: UsageRow) -> bool:

@@ -9,10 +9,12 @@ from gateway.features.notify.rules import NEAR, THROTTLED, Notice
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
+from gateway.terminal_text import printable
 
 VERSION: Final = 1
 _SHOWN_ADDRESSES: Final = 5
 _LONGEST_NAME: Final = 255
+_BACKTICK: Final = r"\x60"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +66,28 @@ def json_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
 
 
 def slack_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
-    """`text` in Slack's mrkdwn. Names are escaped, so that no client can mention a channel or place a link."""
-    text = sentence(notice, context, _escaped)
+    """`text` in Slack's mrkdwn, which Mattermost and Rocket.Chat read as Markdown.
+
+    Names are inline code on one line, so that no client can mention a channel, place a link or add a line to the text.
+    """
+    text = sentence(notice, context, _as_code)
     page = _page(notice, context)
     return {"text": text if page is None else f"{text} <{_escaped(page)}|Details>"}
 
 
-def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str] = str) -> str:
-    """The event as text, also for the log."""
+def sentence(notice: Notice, context: NoticeContext, show: Callable[[str], str] = str) -> str:
+    """The event as text, also for the log. `show` makes names harmless for the reader of the text."""
     row = notice.row
     kind = KINDS[row.kind]
-    entity = escape(", ".join(f"{key} {name}"[:_LONGEST_NAME] for key, name in _names(row).items()))
+    entity = ", ".join(f"{key} {show(name[:_LONGEST_NAME])}" for key, name in _names(row).items())
     limit = "no limit" if row.limit is None else kind.text(row.limit)
     place = (f" at broker {row.broker}" if row.broker else "") + (f" ({context.set_in})" if context.set_in else "")
-    quota = escape(f"{kind.config_key} {limit} of {row.level}{place}")
+    quota = f"{kind.config_key} {limit} of {show(row.level)}{place}"
     whole, own = ("share", f"its present share of {quota}") if context.shares else ("quota", f"its quota {quota}")
     if notice.event == NEAR:
         return f"{entity} uses {row.used_ratio:.0%} of {own}. Throttling begins at 100%."
     if notice.event == THROTTLED:
-        addresses = f" Addresses: {escape(', '.join(row.addresses[-_SHOWN_ADDRESSES:]))}." if row.addresses else ""
+        addresses = f" Addresses: {', '.join(row.addresses[-_SHOWN_ADDRESSES:])}." if row.addresses else ""
         use = f"use {kind.text(row.rate)}, {row.used_ratio:.0%} of the {whole}"
         if not context.enforce:
             state = f"is over, and not throttled by, the unenforced {whole} {'of ' if context.shares else ''}{quota}: {use}"
@@ -97,6 +102,11 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
         f"{entity} has been below {own} for {notice.quiet_seconds:,.0f} s. In the"
         f" {notice.seconds - notice.quiet_seconds:,.0f} s before: {throttled}, peak {notice.peak_ratio:.0%} of the {whole}."
     )
+
+
+def _as_code(name: str) -> str:
+    """The name as inline code. A backtick would end the code, so it becomes an escape as control characters do."""
+    return f"`{_escaped(printable(name).replace('`', _BACKTICK))}`"
 
 
 def _escaped(text: str) -> str:

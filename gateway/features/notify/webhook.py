@@ -13,6 +13,7 @@ from typing import Any, Final
 import aiohttp
 
 from gateway.features.notify.config import NotifyTargetConfig
+from gateway.features.notify.name_lookup import resolver
 from gateway.files.secret_file import UnusableSecretError
 
 MAX_WAITING: Final = 1_000
@@ -21,7 +22,6 @@ MAX_WAITING: Final = 1_000
 ATTEMPTS: Final = 8
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-_MAX_ANSWER_BYTES: Final = 1_024
 
 _log = logging.getLogger("weir.notify")
 
@@ -76,7 +76,8 @@ class Webhook:
     async def run(self) -> None:
         """Send until `finish`, or until cancelled."""
         # Without cookies and environment proxies: only the configured address gets the request.
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        connector = aiohttp.TCPConnector(resolver=resolver())
+        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while True:
                 await self._offered.wait()
                 while self._waiting:
@@ -127,8 +128,7 @@ class Webhook:
             async with session.post(url, json=body, allow_redirects=False, timeout=timeout) as answer:
                 status = answer.status
                 if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-                    await answer.content.read(_MAX_ANSWER_BYTES)
-                    return
+                    return  # the body, which may never end, says nothing more
                 after = answer.headers.get("Retry-After", "")
         except UnusableSecretError as error:
             raise DeliveryError(str(error), retry=True) from None

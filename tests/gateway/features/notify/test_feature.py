@@ -83,6 +83,36 @@ async def test_unchanged_target_keeps_its_notifications(change: dict[str, float]
         assert [body["event"] for body in await receiver.got(2)] == ["near_quota", "near_quota"]
 
 
+async def test_new_address_gets_waiting_notifications() -> None:
+    """An operator corrects the address of a webhook that can't be reached."""
+    async with (
+        Receiver(503, headers={"Retry-After": "1"}).serve() as old,
+        Receiver().serve() as new,
+        BackgroundTasks(restarts()) as tasks,
+    ):
+        subject = notify(section(old.port))
+        subject.start(tasks)
+        at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
+        await old.got(1)
+        subject.apply(section(new.port))
+        assert subject.report().waiting == {"ops": 1}
+        assert [body["event"] for body in await new.got(1)] == ["near_quota"]
+
+
+@pytest.mark.parametrize("change", [{"format": "slack"}, {"entities": [{"user": "bob"}]}])
+async def test_changed_target_counts_lost_notifications(change: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """They have another format, or may be about entities of another tenant."""
+    async with Receiver(503, headers={"Retry-After": "3600"}).serve() as receiver, BackgroundTasks(restarts()) as tasks:
+        subject = notify(section(receiver.port))
+        subject.start(tasks)
+        at_once(subject.look({0: [used(0.9)]}, 0.0, WALL))
+        await receiver.got(1)
+        subject.apply(section(receiver.port, **change))
+        assert subject.report().waiting == {"ops": 0}
+        assert subject.report().results == {"ops": {"sent": 0, "failed": 0, "dropped": 1}}
+    assert "notify target ops: a reload changed it, and waiting notifications are lost: 1" in caplog.text
+
+
 async def test_rows_are_looked_at_until_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
@@ -199,13 +229,21 @@ def test_notice_of_a_group_with_a_parent_names_its_share(caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("event", "enforce", "words"),
     [
-        (NEAR, True, "uses 120% of its present share of producer_byte_rate 1.00 MiB/s of user=alice (weir.yaml:6). Throttling"),
+        (
+            NEAR,
+            True,
+            "uses 120% of its present share of producer_byte_rate 1.00 MiB/s of `user=alice` (weir.yaml:6). Throttling",
+        ),
         (
             THROTTLED,
             False,
-            "is over, and not throttled by, the unenforced share of producer_byte_rate 1.00 MiB/s of user",
+            "is over, and not throttled by, the unenforced share of producer_byte_rate 1.00 MiB/s of `user",
         ),
-        (ENDED, True, "has been below its present share of producer_byte_rate 1.00 MiB/s of user=alice (weir.yaml:6) for 0 s."),
+        (
+            ENDED,
+            True,
+            "has been below its present share of producer_byte_rate 1.00 MiB/s of `user=alice` (weir.yaml:6) for 0 s.",
+        ),
     ],
 )
 def test_each_event_of_a_share_says_so(event: str, enforce: bool, words: str) -> None:
@@ -216,21 +254,39 @@ def test_each_event_of_a_share_says_so(event: str, enforce: bool, words: str) ->
 def test_notice_names_the_broker_of_the_quota() -> None:
     notice = Notice(THROTTLED, throttled(3, broker="2"), 30.0, 2, 1.2)
     assert json_body(notice, CONTEXT)["broker"] == "2"
-    assert "producer_byte_rate 1.00 MiB/s of user=alice at broker 2 (weir.yaml:6)" in slack_body(notice, CONTEXT)["text"]
+    assert "producer_byte_rate 1.00 MiB/s of `user=alice` at broker 2 (weir.yaml:6)" in slack_body(notice, CONTEXT)["text"]
 
 
 def test_slack_text_is_escaped() -> None:
     row = throttled(1, user="<!channel> & co", level="user=<!channel> & co")
     text = slack_body(Notice(THROTTLED, row, 0.0, 1, 1.2), CONTEXT)["text"]
-    assert text.startswith("user &lt;!channel&gt; &amp; co is throttled by producer_byte_rate 1.00 MiB/s of")
+    assert text.startswith("user `&lt;!channel&gt; &amp; co` is throttled by producer_byte_rate 1.00 MiB/s of `user=&lt;!")
     assert text.endswith("<http://weir:9644/entities?user=%3C%21channel%3E+%26+co|Details>")
     assert "<!" not in text
 
 
 @pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("@all", "`@all`"),
+        ("[log in](https://evil.example)", "`[log in](https://evil.example)`"),
+        ("a` @all `", r"`a\x60 @all \x60`"),
+        ("a\nAll quotas are *fine*.", r"`a\nAll quotas are *fine*.`"),
+        ("a\u202egnihton", r"`a\u202egnihton`"),
+    ],
+)
+def test_name_in_slack_text_is_code_on_one_line(name: str, shown: str) -> None:
+    """Mattermost and Rocket.Chat read the text as Markdown."""
+    row = throttled(1, client_id=name, level=f"client-id={name}")
+    text = slack_body(Notice(THROTTLED, row, 0.0, 1, 1.2), CONTEXT)["text"]
+    assert text.startswith(f"user `alice`, client-id {shown} is throttled by producer_byte_rate 1.00 MiB/s of `client-id=")
+    assert (text.count("`"), "\n" in text, "\u202e" in text) == (6, False, False)
+
+
+@pytest.mark.parametrize(
     ("notice", "words"),
     [
-        (Notice(NEAR, used(0.85), 0.0, 0, 0.85), "uses 85% of its quota producer_byte_rate 1.00 MiB/s of user=alice"),
+        (Notice(NEAR, used(0.85), 0.0, 0, 0.85), "uses 85% of its quota producer_byte_rate 1.00 MiB/s of `user=alice`"),
         (
             Notice(ENDED, used(0.1), 360.0, 12, 1.3, (THROTTLED,), 300.0),
             "for 300 s. In the 60 s before: 12 requests were throttled, peak 130%",

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -165,6 +168,25 @@ async def test_slow_server_runs_into_the_timeout(caplog: pytest.LogCaptureFixtur
     assert "no answer in time" in caplog.text
 
 
+async def test_success_needs_no_end_of_the_answer() -> None:
+    """The receiver has the notification. To send it again would repeat it, and count it as lost."""
+    begun = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"number")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        begun.set()
+        await reader.read()  # until the client closes the connection
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, sending(quick(server.sockets[0].getsockname()[1])) as webhook:
+        webhook.offer({"number": 1})
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(settled(webhook), 5.0)
+        assert webhook.results == {"sent": 1, "failed": 0, "dropped": 0}
+
+
 async def test_full_queue_drops_the_oldest() -> None:
     async with Receiver().serve() as receiver:
         webhook = quick(receiver.port, max_waiting=2)
@@ -195,3 +217,51 @@ async def test_url_is_in_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: p
         await settled(webhook)
     assert "can't be reached: Connection refused" in caplog.text
     assert SECRET not in caplog.text
+
+
+async def test_silent_name_server_leaves_lookups_to_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop of a gateway has two threads for lookups. Here it has one."""
+    look_up, asked, answer = socket.getaddrinfo, threading.Event(), threading.Event()
+
+    def silent(host: str | None, *arguments: Any, **options: Any) -> Any:
+        if host == "hooks.invalid":
+            asked.set()
+            answer.wait(PATIENCE)
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    webhook = Webhook(NotifyTargetConfig(name="ops", url="http://hooks.invalid"), Path(), PATIENCE)
+    async with sending(webhook):
+        webhook.offer({"number": 1})
+        await until(asked.is_set)
+        try:
+            assert await asyncio.wait_for(loop.getaddrinfo("localhost", 9092), 5.0)
+        finally:
+            answer.set()
+
+
+async def test_slow_lookup_is_not_begun_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Later attempts wait for it, and go on once it is over."""
+    monkeypatch.setattr(module, "ATTEMPTS", 100_000)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
+    look_up, asked, answer = socket.getaddrinfo, list[str](), threading.Event()
+
+    def slow(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host == "hooks.invalid":
+            asked.append(host)
+            answer.wait(PATIENCE)
+        return look_up("127.0.0.1", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    async with Receiver().serve() as receiver:
+        url = f"http://hooks.invalid:{receiver.port}/{SECRET}"
+        webhook = Webhook(NotifyTargetConfig(name="ops", url=url), Path(), 0.02, first_pause_seconds=0.001)
+        async with sending(webhook):
+            webhook.offer({"number": 1})
+            await until(lambda: caplog.text.count("no answer in time") > 2)
+            webhook.timeout_seconds = PATIENCE
+            answer.set()
+            assert await receiver.got(1) == [{"number": 1}]
+    assert asked == ["hooks.invalid"]
