@@ -20,7 +20,7 @@ from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorize
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
 from gateway.cluster.record_batches import NO_TIMESTAMP, BatchReader, Record, batches_of, whole_batches
-from gateway.cluster.topic_spec import COMPACT, POLICY, TopicSpec
+from gateway.cluster.topic_spec import COMPACT, POLICY, TopicSpec, usual_replicas
 from protocol.error_codes import ErrorCode
 
 LEADER_SECONDS = 5.0
@@ -32,6 +32,9 @@ MAX_AGE_SECONDS = REFRESH_SECONDS + 1.0
 RETRY_SECONDS = 1.0
 POLICY_RETRY_SECONDS = 60.0
 MAX_REPLICAS = 3
+
+BROKERS_SECONDS = 30.0
+"""The time to wait for the brokers of all replicas. Weir may start together with the cluster."""
 
 TURN_SECONDS = 0.002
 """After this time with records, the reader lets the event loop serve clients."""
@@ -79,6 +82,7 @@ class TopicLog:
         self._ends: dict[int, int] = {}
         self._behind: dict[int, int] = {}
         self._write_leaders: TopicLook | None = None
+        self._create_from = inf  # monotonic seconds; infinite while the topic exists
         self._policy_check_at = 0.0  # infinite once the policy is known
         self._looked = asyncio.Event()
 
@@ -288,8 +292,7 @@ class TopicLog:
             return await attempt()
 
     async def _write_look(self) -> TopicLook:
-        if self._write_leaders is None:
-            self._write_leaders = await self._ensure(self._writing)
+        self._write_leaders = self._write_leaders or await self._ensure(self._writing)
         return self._write_leaders
 
     async def _end(self) -> Written:
@@ -346,6 +349,7 @@ class TopicLog:
             if topic is None:
                 await self._create(client, look)
             elif topic.leaders and min(topic.leaders) >= 0:
+                self._create_from = inf
                 await self._check_policy(client)
                 return topic
             if clock.monotonic() >= deadline:
@@ -354,6 +358,7 @@ class TopicLog:
 
     async def _create(self, client: OwnClient, look: ClusterLook) -> None:
         replicas = min(len(look.brokers), MAX_REPLICAS)
+        await self._await_brokers(client, look, replicas)
         # The brokers' default compression.type may be a codec that some readers do not have.
         configs = list({POLICY: COMPACT, "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
@@ -366,6 +371,14 @@ class TopicLog:
             check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
         self._policy_check_at = inf
         _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
+
+    async def _await_brokers(self, client: OwnClient, look: ClusterLook, alive: int) -> None:
+        """Raise ClusterError while brokers of the usual number of replicas are missing: no one adds replicas later."""
+        self._create_from = min(self._create_from, clock.monotonic() + BROKERS_SECONDS)
+        if clock.monotonic() < self._create_from and alive < (
+            usual := await usual_replicas(client, look.brokers, MAX_REPLICAS)
+        ):
+            raise ClusterError(f"it is created once {usual} brokers are alive, and {alive} are", "few brokers")
 
     async def _check_policy(self, client: OwnClient) -> None:
         """Log an error, once, if an operator has created the topic with another policy. A failure only delays this advice."""

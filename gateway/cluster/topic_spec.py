@@ -1,18 +1,19 @@
-"""The settings of Weir's own topics, and the cleanup.policy that the brokers describe."""
+"""The settings of Weir's own topics, and those settings of the brokers that matter for these topics."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from gateway.cluster.client import answer_of
+from gateway.cluster.client import ClusterError, answer_of
 from gateway.cluster.metadata import OwnClient
 
 POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"
 
-_TOPIC_RESOURCE: Final = 2
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
+_REPLICAS = "default.replication.factor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,18 @@ class TopicSpec:
                 value for code, _, _, _, entries in response.resources if code == 0
                 for name, value, *_ in entries if name == POLICY and not self.keeps(value)
             ]  # fmt: skip
+
+
+async def usual_replicas(client: OwnClient, brokers: Collection[int], most: int) -> int:
+    """The default.replication.factor of one of these brokers, at most `most`; 1 if the broker does not show it."""
+    broker = min(brokers, default=-1)
+    try:
+        response = await client.ask(broker, DescribeConfigsRequest([(_BROKER_RESOURCE, str(broker), [_REPLICAS])]))
+        with answer_of("DescribeConfigs"):
+            shown = [
+                int(value) for code, _, _, _, entries in response.resources if code == 0
+                for name, value, *_ in entries if name == _REPLICAS
+            ]  # fmt: skip
+    except ClusterError:
+        return 1
+    return min([*shown, most]) if shown else 1

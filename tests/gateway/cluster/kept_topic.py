@@ -28,7 +28,8 @@ class KeptTopic:
     request's number, from 1 on: True, and the broker is gone. `refusal` is the error code of each Produce. `has_end` is
     False while the broker does not say where the topic ends. Without `reachable`, each request fails; without `describes`,
     each DescribeConfigs. `disks` are the used bytes of 1000 by broker, for DescribeLogDirs; a broker in `hung` does not
-    answer that before its event.
+    answer that before its event. `usual_replicas` is the brokers' default, None if they do not show it. `replicas` is the
+    topic's.
     """
 
     def __init__(self):
@@ -43,6 +44,8 @@ class KeptTopic:
         self.has_end = True
         self.reachable = True
         self.brokers = dict(BROKER)
+        self.usual_replicas = None
+        self.replicas = 0
         self.disks = {}
         self.hung = {}
         self.created = asyncio.Event()
@@ -120,6 +123,9 @@ class KeptTopic:
                 return await self._fetch(request)
             case OffsetRequest():
                 return self._offset(request)
+            case DescribeConfigsRequest() if self.usual_replicas is not None:
+                config = ("default.replication.factor", str(self.usual_replicas))
+                return SimpleNamespace(resources=[(0, None, 4, str(node_id), [config])])
             case BrokerRequest() if node_id in self.disks:
                 if node_id in self.hung:
                     await self.hung[node_id].wait()
@@ -131,7 +137,8 @@ class KeptTopic:
         match request:
             case CreateTopicsRequest():
                 self.exists = True
-                self.configs = dict(request.create_topic_requests[0][4])
+                _, _, self.replicas, _, configs = request.create_topic_requests[0]
+                self.configs = dict(configs)
                 self.created.set()
                 return SimpleNamespace(topic_errors=[("topic", 0)])
             case DescribeConfigsRequest():

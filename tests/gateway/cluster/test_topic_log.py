@@ -227,6 +227,30 @@ async def test_topic_is_created_with_producer_compression():
     assert topic.configs == {"cleanup.policy": "compact", "compression.type": "producer"}
 
 
+@pytest.mark.parametrize(
+    ("usual", "seconds", "replicas"),
+    [(3, 3600.0, 3), (5, 3600.0, 3), (3, 0.0, 1), (1, 3600.0, 1), (None, 3600.0, 1)],
+    ids=["the cluster starts", "many replicas are usual", "brokers stay away", "one replica is usual", "not shown"],
+)
+async def test_topic_awaits_the_brokers_of_its_replicas(usual, seconds, replicas, monkeypatch, caplog):
+    """Weir starts together with the cluster. Its topic would have one replica for ever, and fail with this broker."""
+    monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(topic_log, "BROKERS_SECONDS", seconds)
+    topic = KeptTopic()
+    topic.delete()
+    topic.usual_replicas = usual
+    waits = replicas == 3
+    async with Reader(topic) as reader:
+        if waits:
+            await topic.closed.wait()
+            assert not topic.exists
+            topic.brokers = dict.fromkeys(range(3), topic.brokers[1])
+        await topic.created.wait()
+        await reader.until(lambda: reader.log.topic_id)
+    assert topic.replicas == replicas
+    assert ("it is created once 3 brokers are alive, and 1 are" in caplog.text) is waits
+
+
 @pytest.mark.parametrize(("timed", "timestamp"), [(False, -1), (True, 1_700_000_000_000)])
 async def test_only_timed_records_have_the_wall_clock(timed, timestamp, monkeypatch):
     """Brokers refuse a time that is more than an hour ahead of their own."""
