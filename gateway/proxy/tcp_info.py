@@ -11,6 +11,7 @@ _LINUX: Final = sys.platform == "linux"
 
 # The offsets in Linux's `struct tcp_info`: eight bytes, 24 numbers of 32 bits, then numbers of 64 bits. For a listening
 # socket, `tcp_get_info` in net/ipv4/tcp.c reports the queue in the number of unacknowledged segments.
+_LEFT: Final = (b"\7", b"\10")  # TCP_CLOSE and TCP_CLOSE_WAIT; the first byte is the state
 _UNACKED: Final = 8 + 4 * 4
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _BYTES_ACKED: Final = 8 + 24 * 4 + 2 * 8
@@ -52,7 +53,12 @@ def has_answered(connection: socket.socket) -> bool | None:
     return False if _number(info, _DATA_SEGMENTS_OUT, 4) else None
 
 
-def _read(connection: socket.socket) -> bytes:
+def has_left(connection: socket.SocketType) -> bool:
+    """True if the peer has closed its side or has reset the connection; False if unknown."""
+    return _read(connection)[:1] in _LEFT
+
+
+def _read(connection: socket.SocketType) -> bytes:
     if not _LINUX:
         return b""
     try:

@@ -20,6 +20,7 @@ from gateway.proxy.listeners.accept_queue import AcceptQueue
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.poller import Poller
 from gateway.proxy.socket_transport import SocketTransport
+from gateway.proxy.tcp_info import has_left
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.tls_transport import TlsTransport
 from gateway.proxy.wire import Slot
@@ -96,6 +97,7 @@ class Acceptor:
         self._pause: asyncio.TimerHandle | None = None
         self._first_reserved = open_files.first_beyond_clients()
         self._full = False  # the last connection took a file that Weir needs itself
+        self._delayed = False  # connections wait that might have been accepted earlier
 
     def start(self) -> None:
         if self._bound.fileno() >= 0:
@@ -138,11 +140,14 @@ class Acceptor:
             self._pause.cancel()
 
     def _accept(self) -> None:
-        for _ in range(min(ACCEPTS_PER_WAKE, len(self._introduced) + self._queue.waiting())):
+        waiting = len(self._introduced) + self._queue.waiting()
+        for _ in range(min(ACCEPTS_PER_WAKE, waiting)):
             if not self._accept_one():
                 return
         if self._introduced:
             self._loop.call_soon(self._accept)
+        elif waiting <= ACCEPTS_PER_WAKE:
+            self._delayed = False
 
     def _accept_one(self) -> bool:
         """Admit an introduced connection, or accept one. Returns False if there is none or the listener must wait."""
@@ -151,7 +156,9 @@ class Acceptor:
             self._pause_for(wait)
             return False
         if self._introduced:
-            self._admit(*self._introduced.popleft())
+            introduced = self._introduced.popleft()
+            if not self._drop_late(introduced[0]):
+                self._admit(*introduced)
             return True
         try:
             if self._full:
@@ -175,6 +182,8 @@ class Acceptor:
             self._pause_for(RETRY_SECONDS)
             return False
         self._full = connection.fileno() >= self._first_reserved
+        if self._drop_late(connection):
+            return True
         connection.setblocking(False)
         peer: Address = address[:2]
         if self._headers is None:
@@ -187,8 +196,19 @@ class Acceptor:
             self._admit(connection, peer, unread=self._headers)
         return True
 
+    def _drop_late(self, connection: socket.SocketType) -> bool:
+        """Close a connection that its client has given up while it waited, and return True.
+
+        Served, it would use the rate up. If more clients wait than the rate serves in their timeout, none would be served.
+        """
+        late = self._delayed and has_left(connection)
+        if late:
+            connection.close()
+        return late
+
     def _pause_for(self, seconds: float) -> None:
         """`inf` means until the next `start`."""
+        self._delayed = True
         if self._bound.fileno() >= 0:
             self._loop.remove_reader(self._bound.fileno())
         if seconds < inf:

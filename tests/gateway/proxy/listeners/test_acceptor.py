@@ -174,6 +174,19 @@ async def test_connection_over_maximum_waits_for_a_place(house):
     assert await waiting == b"hello"
 
 
+async def test_client_that_gave_up_in_the_queue_is_not_served(house):
+    """Served, it would use up a rate. If more such clients came than the rate serves, no client would be served any more."""
+    here = house(max_connections=1)
+    first = await here.connect()
+    assert await ask(first) == b"hello"
+    for _ in range(3):
+        (await here.connect()).close()
+    last = await here.connect()
+    first.close()
+    assert await ask(last) == b"hello"
+    assert len(here.made) == 2
+
+
 async def test_connections_over_listener_rate_wait_and_are_served(house):
     here = house(start=False, connection_creation_rate=20)
     clients = [await here.connect() for _ in range(25)]
