@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 from typing import Protocol
@@ -11,6 +10,7 @@ from typing import Protocol
 from gateway.clock import monotonic
 from gateway.features.connection_quotas.rules import ConnectionQuotas, ConnectionSlot
 from gateway.observer import Outlet
+from gateway.proxy.listeners.acceptor import WaitingAcceptor
 from gateway.quotas.entity import BOOTSTRAP, short_name
 
 MAX_HELD = 1_000
@@ -66,7 +66,7 @@ class ConnectionAdmission:
         self._outlet = outlet
         self._held = HeldSockets(max_held)
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[WaitingAcceptor, None] = {}
         quotas.on_release(self._resume)
         quotas.on_refusal(self._refused)
 
@@ -74,11 +74,13 @@ class ConnectionAdmission:
     def held(self) -> int:
         return len(self._held)
 
-    def wait(self, listener: str, resume: Callable[[], None]) -> float:
-        """Seconds until the listener may accept a connection. After `inf`, `resume` is called when this may have changed."""
+    def wait(self, listener: str, acceptor: WaitingAcceptor) -> float:
+        """Seconds until the listener may accept a connection. After `inf`, `acceptor` starts when this may have changed."""
         now = monotonic()
         seconds = self.quotas.wait(listener, now)
-        if seconds == inf:
+        if seconds <= 0.0:
+            acceptor.last_turn = now
+        elif seconds == inf:
             key, full = "listeners[].max_connections", self.quotas.listeners[listener]
             if self.quotas.gateway.wait(now) == inf:
                 key, full = "connections.max_connections", self.quotas.gateway
@@ -87,7 +89,7 @@ class ConnectionAdmission:
                 listener, key, full.limits.max_connections,
                 extra={"reason": "max_connections", "listener": listener},
             )  # fmt: skip
-            self._waiting.append(resume)
+            self._waiting[acceptor] = None
         return seconds
 
     def admit(
@@ -141,9 +143,10 @@ class ConnectionAdmission:
         self._timer = None if due is None else asyncio.get_running_loop().call_later(due - now, self._close_due)
 
     def _resume(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for resume in waiting:
-            resume()
+        waiting, self._waiting = self._waiting, {}
+        # There may be room for one only. In a fixed order, the first port of a full gateway would get each place.
+        for acceptor in sorted(waiting, key=lambda each: each.last_turn):
+            acceptor.start()
 
 
 _CAUSES = {

@@ -43,11 +43,22 @@ _CONNECTION_ERRORS = frozenset({
 _log = logging.getLogger("weir.cluster")
 
 
+class WaitingAcceptor(Protocol):
+    """The part of an acceptor that an `Admission` uses. `last_turn` is the last time when it might accept (monotonic)."""
+
+    last_turn: float
+
+    def start(self) -> None: ...
+
+
 class Admission(Protocol):
     """Checks new connections against the limits. `features.connection_quotas` implements it for all acceptors of a gateway."""
 
-    def wait(self, listener: str, resume: Callable[[], None]) -> float:
-        """Return the seconds until the listener may accept. After `inf`, it calls `resume` when the listener may accept."""
+    def wait(self, listener: str, acceptor: WaitingAcceptor) -> float:
+        """Return the seconds until the listener may accept. After `inf`, it starts the acceptor when the listener may accept.
+
+        Of several such acceptors, the one whose last turn is the oldest starts first.
+        """
 
     def admit(
         self, listener: str, connection: socket.SocketType, ip: str, port: int, *, broker: int, limit_address: bool = True
@@ -98,12 +109,12 @@ class Acceptor:
         self._first_reserved = open_files.first_beyond_clients()
         self._full = False  # the last connection took a file that Weir needs itself
         self._delayed = False  # connections wait that might have been accepted earlier
+        self.last_turn = 0.0
 
     def start(self) -> None:
         if self._bound.fileno() >= 0:
             self._loop.add_reader(self._bound.fileno(), self._accept)
-        if self._introduced:
-            self._loop.call_soon(self._accept)
+        self._loop.call_soon(self._accept)  # acceptors that start in one turn accept in the same order
 
     @property
     def starting(self) -> int:
@@ -151,7 +162,7 @@ class Acceptor:
 
     def _accept_one(self) -> bool:
         """Admit an introduced connection, or accept one. Returns False if there is none or the listener must wait."""
-        wait = self._admission.wait(self._listener, self.start)
+        wait = self._admission.wait(self._listener, self)
         if wait > 0.0:
             self._pause_for(wait)
             return False

@@ -12,10 +12,11 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.tls.causes import Cause, cause_of
 from gateway.proxy.tls.contexts import LiveContext, ServerObject
 from gateway.proxy.tls.tls_transport import TlsTransport
+from gateway.quotas.owned_places import owner_of
 
 MAX_HANDSHAKES: int = 1_024
 """The limit on concurrent handshakes of a listener. One more ends the oldest handshake of the address with the most. So an
-address that opens idle connections only affects itself."""
+address that opens idle connections only affects itself. An IPv6 host has many addresses, so its /64 network counts."""
 
 _log = logging.getLogger("weir.tls")
 
@@ -25,7 +26,7 @@ _CLOSED: Final = Cause("closed", "the peer closed the connection during the hand
 class AcceptedHandshake:
     """The handshake of one accepted connection, in progress until it leaves the `Handshakes`."""
 
-    __slots__ = ("_handshakes", "_make", "_release", "due", "host", "peer", "transport")
+    __slots__ = ("_handshakes", "_make", "_release", "due", "owner", "peer", "transport")
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class AcceptedHandshake:
         self._make = make
         self._release = release
         self.due = due
-        self.host = client[0]
+        self.owner = owner_of("", client[0])
         self.peer = f"{client[0]}:{client[1]}"
         self.transport = TlsTransport(context, self)
 
@@ -65,7 +66,7 @@ class Handshakes:
         self._seconds = seconds
         self._counters = counters
         self._in_progress: dict[AcceptedHandshake, None] = {}  # the oldest first
-        self._per_host: Counter[str] = Counter()
+        self._per_owner: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -79,13 +80,13 @@ class Handshakes:
         connection is lost.
         """
         if len(self._in_progress) >= MAX_HANDSHAKES:
-            (greediest, _), *_ = self._per_host.most_common(1)
-            oldest = next(other for other in self._in_progress if other.host == greediest)
-            self._cut(oldest, Cause("crowded_out", f"its address has most of the {MAX_HANDSHAKES} handshakes in progress"))
+            (greediest, _), *_ = self._per_owner.most_common(1)
+            oldest = next(other for other in self._in_progress if other.owner == greediest)
+            self._cut(oldest, Cause("crowded_out", f"{greediest} has most of the {MAX_HANDSHAKES} handshakes in progress"))
         loop = asyncio.get_running_loop()
         mine = AcceptedHandshake(self, client, make, release, loop.time() + self._seconds, self._live.context)
         self._in_progress[mine] = None
-        self._per_host[mine.host] += 1
+        self._per_owner[mine.owner] += 1
         self._counters.handshakes += 1
         if self._timer is None:
             self._timer = loop.call_at(mine.due, self._end_late)
@@ -106,9 +107,9 @@ class Handshakes:
             return
         del self._in_progress[one]
         self._counters.handshakes -= 1
-        self._per_host[one.host] -= 1
-        if not self._per_host[one.host]:
-            del self._per_host[one.host]
+        self._per_owner[one.owner] -= 1
+        if not self._per_owner[one.owner]:
+            del self._per_owner[one.owner]
 
     def fail(self, one: AcceptedHandshake, cause: Cause) -> None:
         """Log and count the failure of a handshake in progress. A further failure of the same one has no effect."""

@@ -57,23 +57,31 @@ class House:
         self._clients = []
         self.address = bound.getsockname()
         self._poller = Poller() if own else None
-        self.acceptor = Acceptor(
+        self._tls, self._headers = tls, headers
+        self._acceptors = []
+        self.acceptor = self.open_port(bound)
+
+    def open_port(self, bound):
+        """Return the acceptor of one more port of the listener, which has not started."""
+        acceptor = Acceptor(
             bound,
             lambda slot, client: Echo(slot, client, self.made),
             self.admission,
             "clients",
-            tls=tls,
-            headers=headers,
+            tls=self._tls,
+            headers=self._headers,
             poller=self._poller,
         )
+        self._acceptors.append(acceptor)
+        return acceptor
 
-    async def connect(self, source=""):
+    async def connect(self, source="", to=None):
         """Connect to the kernel's queue, accepted or not."""
         client = socket.socket()
         client.setblocking(False)
         client.bind((source, 0))
         try:
-            await asyncio.get_running_loop().sock_connect(client, self.address)
+            await asyncio.get_running_loop().sock_connect(client, to or self.address)
         except OSError:
             client.close()
             raise
@@ -87,7 +95,8 @@ class House:
         return left
 
     async def close(self):
-        self.acceptor.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         self.admission.close()
         for each in self.made:
             each.transport.abort()

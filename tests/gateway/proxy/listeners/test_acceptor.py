@@ -187,6 +187,23 @@ async def test_client_that_gave_up_in_the_queue_is_not_served(house):
     assert len(here.made) == 2
 
 
+async def test_full_listener_serves_its_ports_in_turn(house):
+    here = house(max_connections=1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.setblocking(False)
+        here.open_port(other).start()
+        first = await here.connect()
+        assert await ask(first) == b"hello"
+        crowd = [await here.connect() for _ in range(2)]
+        late = await here.connect(to=other.getsockname())
+        answers = [asyncio.create_task(ask(client)) for client in (late, *crowd)]
+        for left, answer in ((first, answers[0]), (late, answers[1])):
+            left.close()
+            assert await answer == b"hello"
+        assert not answers[2].done()
+        answers[2].cancel()
+
+
 async def test_connections_over_listener_rate_wait_and_are_served(house):
     here = house(start=False, connection_creation_rate=20)
     clients = [await here.connect() for _ in range(25)]

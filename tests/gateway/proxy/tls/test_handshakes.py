@@ -14,6 +14,7 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.tls import handshakes as module
 from gateway.proxy.tls.contexts import LiveContext, ServerTls, server_context
 from gateway.proxy.tls.handshakes import Handshakes, server_name
+from gateway.proxy.tls.tls_transport import TlsTransport
 from loadtest.testkit.certificates import LOOPBACK, Authority
 
 
@@ -56,6 +57,10 @@ class Port:
         protocol = self.handshakes.begin(client.getsockname(), lambda: Noting(self.made), self._released)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
         return client
+
+    def begin(self, address: str) -> TlsTransport:
+        """A handshake with a client at that address, which never sends a byte."""
+        return self.handshakes.begin((address, 1), lambda: Noting(self.made), self._released)
 
     def _released(self) -> None:
         self.released += 1
@@ -132,6 +137,19 @@ async def test_excess_handshake_evicts_oldest_of_busiest_address(authority: Auth
     await port.until_released(4)
     assert port.counts.handshakes == 0
     assert port.counts.handshake_failures == {"crowded_out": 1, "closed": 3}
+    port.close()
+
+
+async def test_crowd_of_an_ipv6_network_evicts_its_own_handshakes(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HANDSHAKES", 5)
+    port = Port(authority)
+    crowd = [port.begin(f"2001:db8::{number}") for number in range(3)]
+    others = [port.begin("2001:db8:0:1::7") for _ in range(2)]
+    port.begin("2001:db8::3")
+    assert [each.connecting for each in (*crowd, *others)] == [False, True, True, True, True]
+    port.handshakes.close()
     port.close()
 
 
