@@ -79,6 +79,11 @@ class InspectedProduce(ResponseHandler, Protocol):
         """The bytes that the broker gets of the whole request; None if it gets nothing."""
         ...
 
+    @property
+    def kept(self) -> int:
+        """After `decide`, the topics and partitions that stay in memory until the broker's answer."""
+        ...
+
     def scan(self, data: bytes, start: int, end: int, now: float) -> None:
         """`data[start:end]` passes, beginning with the request's body. Raises ProtocolError."""
         ...

@@ -7,6 +7,7 @@ from protocol.bodies.produce import refuse
 from protocol.bodies.produced_topics import (
     ProducedPartition,
     ProducedTopic,
+    elements_of,
     indexes_of,
     merged,
     producer_sequence,
@@ -94,6 +95,10 @@ class GapRequest:
     @property
     def ends(self) -> bool:
         return self._acks == 0 and bool(self._cut)
+
+    @property
+    def kept(self) -> int:
+        return elements_of(self._topics)
 
     @property
     def take_results(self) -> None:

@@ -76,30 +76,38 @@ class ProducedTopic:
 
 
 class PartitionSizes:
-    """The bytes of records for each partition of a request, except those in `cut`. Takes some 8 bytes a partition."""
+    """The bytes of records for each partition of a request, except those in `cut`.
 
-    __slots__ = ("_ends", "_indexes", "_keys", "_sizes")
+    Takes 8 bytes a partition, and for each topic 8 bytes and its key: many requests may be in flight.
+    """
+
+    __slots__ = ("_ends", "_indexes", "_key_ends", "_keys", "_sizes")
 
     def __init__(self, topics: Iterable[ProducedTopic], cut: "Cut" = frozenset()) -> None:
-        self._keys: list[bytes] = []
+        topics = list(topics)
+        self._keys = b"".join([topic.key for topic in topics])
+        self._key_ends = array("i")
         self._ends = array("i")  # the number of partitions up to the end of each topic
         self._indexes = array("i")
         self._sizes = array("i")
+        key_end = 0
         for number, topic in enumerate(topics):
             for position, partition in enumerate(topic.partitions):
                 if (number, position) not in cut:
                     self._indexes.append(partition.partition_index)
                     self._sizes.append(partition.size)
-            self._keys.append(topic.key)
+            key_end += len(topic.key)
+            self._key_ends.append(key_end)
             self._ends.append(len(self._sizes))
 
     def __iter__(self) -> Iterator[tuple[bytes, int, int]]:
         """Yields the key of the topic, the partition's index, and the bytes of its records."""
-        start = 0
-        for key, end in zip(self._keys, self._ends, strict=True):
+        start = key_start = 0
+        for key_end, end in zip(self._key_ends, self._ends, strict=True):
+            key = self._keys[key_start:key_end]
             for index in range(start, end):
                 yield key, self._indexes[index], self._sizes[index]
-            start = end
+            start, key_start = end, key_end
 
 
 class ProduceScanner:
@@ -268,6 +276,11 @@ def scan_whole(version: int, frame: Buffer, body_offset: int) -> ProduceScanner:
 def indexes_of(topics: Sequence[ProducedTopic]) -> Partitions:
     """The partitions of the topics, as `refuse` takes them."""
     return [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in topics]
+
+
+def elements_of(topics: Sequence[ProducedTopic]) -> int:
+    """The number of topics and partitions."""
+    return sum([1 + len(topic.partitions) for topic in topics])
 
 
 def producer_sequence(frame: Buffer, partition: ProducedPartition) -> tuple[int, int, int] | None:

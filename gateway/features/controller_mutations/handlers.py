@@ -134,10 +134,10 @@ class MutationHandler:
         self._quota = quota
         if quota.limits and quota.reserved > 0:
             self._reservation = self._under_way.reserve(self._buckets, quota.reserved, self.lose, now)
-        if quota.limits and (quota.reserved > 0 or quota.refused):
-            # As in Kafka, the client's next request waits for the answer, because the answer may mute the client. Otherwise a
-            # client that reads nothing could keep Weir from reading this answer, and delay the outcome for other clients.
-            self._connection.throttle.hold(request.entry, now)
+        # As in Kafka, the client's next request waits for the answer, since the answer may mute the client. Otherwise a client
+        # that reads nothing could keep Weir from reading this answer, and delay the outcome for other clients. Without a quota,
+        # a client that pipelines could have Weir keep the topics of a thousand requests.
+        self._connection.throttle.hold(request.entry, now)
         request.intercept(self, lose=self.lose)
         if len(kept) == len(self._topics):
             return FORWARD

@@ -96,8 +96,7 @@ class AlterConfigs:
             self._begin(request.header, now)
         if self._lookups.pending or (self._task is not None and self._task.alteration is None):
             return WAIT
-        request.intercept(self)
-        return self._forward_rest(request) if self._own else FORWARD
+        return self._forward_rest(request, now) if self._own else FORWARD
 
     def _collect(self, request: Request, now: float) -> Verdict | None:
         """The verdict on a request that is not whole or too long; None if Weir opens it.
@@ -113,7 +112,7 @@ class AlterConfigs:
                 return FORWARD
         return None if request.whole else COLLECT
 
-    def _forward_rest(self, request: Request) -> Verdict:
+    def _forward_rest(self, request: Request, now: float) -> Verdict:
         """Forward the broker's part of the changes, or answer the request if there is none."""
         frame, header = request.cut()
         changed = self._task.alteration.results if self._task is not None and self._task.alteration is not None else {}
@@ -132,14 +131,15 @@ class AlterConfigs:
             kept.append((resource, ops))
             self._forwarded.add(number)
         if kept:
+            request.intercept(self)
+            # Otherwise a client that pipelines could have Weir keep the changes of a thousand requests.
+            self._connection.throttle.hold(request.entry, now)
             return Replace(configs.keep(self._key, self._version, frame, self._request, kept))
         results = [self._result(resource, self._own.get(number)) for number, resource in enumerate(self._request.resources)]
         return Answer(configs.make_answer(self._key, self._version, self._correlation_id, results))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """Merge both results in the request's order, and undo Weir's part of a topic that the broker refuses."""
-        if not self._own:
-            return frame
         theirs = configs.read_alter_response(self._key, self._version, frame)
         results: list[bytes] = []
         for number, resource in enumerate(self._request.resources):

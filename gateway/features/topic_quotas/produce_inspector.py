@@ -19,6 +19,7 @@ from protocol.bodies.produced_topics import (
     ProducedTopic,
     ProduceResults,
     ProduceScanner,
+    elements_of,
     indexes_of,
     merged,
     read_results,
@@ -177,6 +178,10 @@ class InspectedRequest:
     @property
     def ends(self) -> bool:
         return self._scanner.acks == 0 and bool(self._cut)
+
+    @property
+    def kept(self) -> int:
+        return elements_of(self._scanner.topics)
 
     def scan(self, data: bytes, start: int, end: int, now: float) -> None:  # noqa: ARG002
         scanner = self._scanner

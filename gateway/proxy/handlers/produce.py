@@ -37,6 +37,10 @@ PAUSED_MESSAGE: Final = "Weir: a volume of the cluster is over its hard limit, o
 MAX_REFUSED: Final = 1024
 """The most requests of a client that a pause refuses before it mutes the client."""
 
+MAX_KEPT: Final = 100
+"""If Weir keeps more topics and partitions of a Produce until its answer, the client's next request waits for that answer. Weir
+keeps them if it refuses a part of the request."""
+
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _KIND: Final = KIND.name
 _OTHER_KINDS: Final[tuple[str, ...]] = tuple([kind.name for kind in request_kinds(ApiKey.PRODUCE) if kind.name != _KIND])
@@ -210,6 +214,9 @@ class ProduceHandler:
             rest = _wanting_answer(request, rest)
         if inspected.ends:
             return Close(rest, f"a partition is refused, and {NO_ANSWER}")
+        if rest is not None and inspected.kept > MAX_KEPT:
+            # Otherwise a client that pipelines could have Weir keep the topics of many requests, in 100 times their bytes.
+            self._throttle.hold(request.entry, now)
         return Replace(rest) if rest is not None else Answer(inspected.answer(now))
 
     def _open(self, request: Request, now: float) -> InspectedProduce:

@@ -14,6 +14,7 @@ from protocol.api_keys import ApiKey
 from protocol.bodies.addresses import encode_uvarint
 from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS
 from protocol.bodies.produced_topics import (
+    PartitionSizes,
     ProduceScanner,
     merged,
     producer_sequence,
@@ -174,6 +175,31 @@ def test_long_tagged_field_is_not_held():
     tracemalloc.stop()
     assert scanner.done
     assert peak < 1 << 17
+
+
+@pytest.mark.parametrize("cut", [frozenset(), {(0, 0), (2, 1)}])
+@pytest.mark.parametrize("version", [9, 13])
+def test_sizes_are_those_of_the_partitions_that_stay(version, cut):
+    frame, body = request(version, some(version))
+    sizes = PartitionSizes(scan_whole(version, frame, body).topics, cut)
+    assert list(sizes) == [
+        (key, index, len(records or b""))
+        for number, (key, partitions) in enumerate(some(version))
+        for position, (index, records) in enumerate(partitions)
+        if (number, position) not in cut
+    ]
+
+
+def test_sizes_of_many_topics_take_little_memory():
+    """A client may have many such requests in flight, each of 5 bytes a topic."""
+    count = 5_000
+    frame = tagged_request([(b"%04d" % number, [], []) for number in range(count)])
+    tracemalloc.start()
+    sizes = PartitionSizes(scan_whole(9, frame, 0).topics)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert list(sizes) == []
+    assert kept_bytes < 16 * count
 
 
 def test_tagged_field_beyond_frame_is_invalid():

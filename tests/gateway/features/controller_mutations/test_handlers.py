@@ -203,13 +203,28 @@ def test_client_without_quota_is_measured_without_lookup(rate, caplog):
     exempt = EntityQuota(ClientQuotaEntity(None, "etl"), exempt=True)
     t = transcript(settings(None) if rate is None else QuotaSettings((exempt,)), KnownTopics())
     request = m.create(1, {"a": 500, "b": 500})
-    t.client_sends(request, request)
-    t.broker_got(request, request)
     answer = m.answered(m.CREATE, 1, [{"name": "a", "num_partitions": 500}, {"name": "b", "num_partitions": 500}])
-    t.broker_answers(answer, answer)
-    t.client_got(answer, answer)
+    t.client_sends(request, request)
+    for _ in range(2):
+        t.broker_got(request)
+        t.broker_answers(answer)
+        t.client_got(answer)
     assert t.row("controller_mutation").amount_total == 2_000
     assert not caplog.records
+
+
+@pytest.mark.parametrize("rate", [None, 2.0], ids=["unlimited", "limited"])
+def test_pipelined_requests_are_opened_one_at_a_time(rate):
+    """Of 5 000 empty names in 5 KB, Weir keeps 1 MB until the answer. A client may pipeline a thousand behind a long poll."""
+    t = transcript(settings(rate))
+    many, poll = [m.delete(number, [""] * 5, version=5) for number in (2, 3, 4)], messages.fetch(1)
+    t.client_sends(poll, *many)
+    t.goes_on()
+    assert len(t.core.in_flight) == 2
+    t.broker_got(poll, many[0])
+    t.broker_answers(messages.fetched(1), m.answered(m.DELETE, 2, [{"name": "", "error_code": 3}], version=5))
+    t.goes_on()
+    t.broker_got(many[1])
 
 
 @pytest.mark.parametrize("version", [5, 7], ids=["permissive", "strict"])

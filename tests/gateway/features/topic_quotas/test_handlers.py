@@ -133,13 +133,39 @@ def test_other_configs_reach_broker_and_results_keep_order(version, validate_onl
     api.finish()
     t.run_ready()
     theirs = [resources[0], (TOPIC, "payments", [resources[1][2][0], resources[1][2][2]]), resources[3]]
-    t.broker_got(alter(1, *theirs, version=version, validate_only=validate_only), m.heartbeat(2))
+    t.broker_got(alter(1, *theirs, version=version, validate_only=validate_only))
     results = [(TOPIC, "logs", 0, None), (TOPIC, "payments", 0, None), (BROKER, "1", 35, "no")]
     t.broker_answers(changed(1, *results, version=version, throttle=5))
     merged = [results[2], results[1], (TOPIC, "orders", 0, None), results[0]]
     t.client_got(changed(1, *merged, version=version, throttle=5))
+    t.broker_got(m.heartbeat(2))
     assert api.tasks[0].request.validate_only is validate_only
     assert api.undone == []
+
+
+@pytest.mark.parametrize("key", [INCREMENTAL, LEGACY])
+def test_alterations_are_opened_one_at_a_time(key):
+    """Of 20 KB, Weir may keep 1 MB until the answer. An invalid threshold needs no rights and no question to the broker."""
+    t, _ = opened(allowed=False)
+    refused, others = (TOPIC, "orders", [(KEY, "1"), (KEY, "2")]), (TOPIC, "logs", [("", None)] * 5)
+    many = [alter(number, refused, others, key=key) for number in (1, 2, 3)]
+    t.client_sends(m.fetch(0), *many)
+    t.goes_on()
+    assert len(t.core.in_flight) == 2
+    t.broker_got(m.fetch(0), alter(1, others, key=key))
+    t.broker_answers(m.fetched(0), changed(1, (TOPIC, "logs", 40, None), key=key))
+    t.goes_on()
+    t.broker_got(alter(2, others, key=key))
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER])
+def test_alterations_without_thresholds_are_not_kept(kind):
+    t, _ = opened()
+    key = OTHER_KEY if kind == TOPIC else KEY
+    many = [alter(number, (kind, "1", [(key, "1")])) for number in (1, 2)]
+    t.client_sends(*many)
+    t.broker_got(*many)
+    assert [entry.special for entry in t.core.in_flight] == [None, None]
 
 
 def test_name_too_long_to_answer_ends_client_at_once():

@@ -10,6 +10,7 @@ from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import EndConnection
+from gateway.proxy.handlers.produce import MAX_KEPT
 from gateway.proxy.handlers.sasl import SaslObserver
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProducedTopics
@@ -393,6 +394,28 @@ def test_hot_topic_over_total_is_cut_and_answers_merged(version, by):
     t.client_got(m.beat(1), merged, m.beat(3))
     assert t.counted() == {HOT: (5_000, 300, {}), COLD: (50, 0, {})}
     assert t.counters.requests[ApiKey.PRODUCE] == 1
+
+
+@pytest.mark.parametrize("partitions", [MAX_KEPT - 3, MAX_KEPT - 2])
+def test_request_behind_a_long_cut_one_waits(partitions):
+    """Of 20 000 topics in 60 KB, Weir keeps 7 MB until the answer. A client may pipeline dozens behind a long poll."""
+    t = Metered()
+    t.goes_over()
+    cold = (COLD, dict.fromkeys(range(partitions), b"z"))
+    t.client_sends(produce(1, (HOT, {0: b"x"}), cold), m.heartbeat(2))
+    waits = partitions + 3 > MAX_KEPT
+    t.broker_got(produce(1, cold), *([] if waits else [m.heartbeat(2)]))
+    t.broker_answers(produced(1, (COLD, dict.fromkeys(range(partitions), 0))))
+    t.client_got(produced(1, (HOT, {0: ERROR}), (COLD, dict.fromkeys(range(partitions), 0))))
+    t.broker_got(*([m.heartbeat(2)] if waits else []))
+
+
+def test_long_request_without_a_cut_is_not_awaited():
+    t = Metered()
+    t.goes_over()
+    request = produce(1, (COLD, dict.fromkeys(range(2 * MAX_KEPT), b"z")))
+    t.client_sends(request, m.heartbeat(2))
+    t.broker_got(request, m.heartbeat(2))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
