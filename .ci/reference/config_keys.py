@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from gateway.config.keys import changes_by, extra_of, fields
 from gateway.config.model import WeirConfig
-from gateway.config.section import ABSENT, UNIT, Changes
+from gateway.config.section import ABSENT, UNIT, TakesEffect
 
 _INTEGER_LIMITS = {2**63 - 1: "2^63 - 1", 2**31 - 1: "2^31 - 1"}
 _TYPES = {
@@ -31,7 +31,7 @@ class ConfigKey:
     unit: str
     default: str
     range: str
-    changes: Changes
+    changes: TakesEffect
     description: str
     section: type[BaseModel] | None
     required: bool
