@@ -183,7 +183,10 @@ class QuotaTopic:
         return self._position is not None and self._position.topic_id != self._topic_id()
 
     def _has_lost_records(self) -> bool:
-        """True if the topic ends before the known quotas. An unclean election can do this, or a new disk."""
+        """True if the topic ends before the known quotas. An unclean election can do this, or a new disk.
+
+        Late quotas prove no loss: their file may be deleted, or an older one that an operator has put there.
+        """
         if self._position is None or self._knows_earlier_topic():
             return False
         return self._position.offset > self._table.origin + self._log.offset
@@ -198,7 +201,9 @@ class QuotaTopic:
 
     def _history(self) -> tuple[str | None, int]:
         """The arguments of `settled`."""
-        return (None, 0) if self._position is None else (self._position.history, self._position.offset)
+        if self._position is None:
+            return None, 0
+        return self._position.history, self._position.offset + self._position.late
 
     def _topic_id(self) -> str:
         return (self._log.topic_id or b"").hex()

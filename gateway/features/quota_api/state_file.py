@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, cast
@@ -46,11 +46,13 @@ class HistoryPosition:
 
     `history` is the id of the first topic. `offset` counts the records of the topic `topic_id` and of deleted topics before it.
     A new topic goes on at the history and offset of the gateway that filled it. Offsets of two histories can't be compared.
+    `late`: the quotas are later ones than those at `offset`, but nobody knows by how many records.
     """
 
     history: str
     topic_id: str
     offset: int
+    late: bool = False
 
 
 class QuotaStore(Protocol):
@@ -151,9 +153,9 @@ class StateFile:
             saved = _Position.model_validate_json(await asyncio.to_thread(self._position.read_bytes))
         except (OSError, ValueError):
             return None
-        # Weir was killed after it had saved later quotas, and before their position: they are at least one record later.
+        # Usually Weir was killed after it had saved later quotas, and before their position.
         late = saved.quotas != await asyncio.to_thread(_digest, dict(quotas))
-        return HistoryPosition(saved.history, saved.topic_id, saved.offset + late) if saved.version == VERSION else None
+        return HistoryPosition(saved.history, saved.topic_id, saved.offset, late) if saved.version == VERSION else None
 
     async def save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
         try:
@@ -162,8 +164,14 @@ class StateFile:
             raise self._unsaved(error) from error
 
     def _save_position(self, position: HistoryPosition, quotas: DynamicQuotas) -> None:
-        text = _Position(version=VERSION, **asdict(position), quotas=_digest(quotas)).model_dump_json()
-        replace_file(self._position, [text], durable=True)
+        saved = _Position(
+            version=VERSION,
+            history=position.history,
+            topic_id=position.topic_id,
+            offset=position.offset,
+            quotas=_digest(quotas),
+        )
+        replace_file(self._position, [saved.model_dump_json()], durable=True)
 
     def _load(self) -> DynamicQuotas:
         return {**self._read(self.path), **self._read(self._topics), **self._read(self._groups)}

@@ -60,9 +60,9 @@ class Copy:
         self.positioned.set()
 
 
-def known(quotas, position, history=FIRST):
+def known(quotas, position, history=FIRST, *, late=False):
     """The state file of a gateway that was at this position in the first topic."""
-    return Copy(quotas, position=HistoryPosition(history, FIRST, position))
+    return Copy(quotas, position=HistoryPosition(history, FIRST, position, late))
 
 
 class Gateway:
@@ -254,6 +254,19 @@ async def test_quotas_that_the_topic_has_lost_come_back(left, starts, monkeypatc
     assert table(topic).quotas == wanted
     text = "has lost changes, so earlier quotas hold for 1 of the entities: user=alice"
     assert (text in caplog.text) == bool(left)
+
+
+@pytest.mark.parametrize("quotas", [{}, {ALICE: OTHER, CAROL: RATE}], ids=["no file", "an older file"])
+async def test_late_quotas_prove_no_lost_records(quotas, monkeypatch, caplog):
+    """An operator has deleted the file of quotas, or has put an older one there."""
+    monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE}), claim("peer"), settled())
+    records = len(topic.records())
+    async with gateway(topic, known(quotas, records, late=True)) as here:
+        assert here.log._known == {ALICE: RATE}
+    assert len(topic.records()) == records
+    assert "has lost" not in caplog.text
 
 
 async def test_gateway_adds_nothing_if_a_peer_has_put_back(monkeypatch):
@@ -559,10 +572,11 @@ async def test_repeated_change_does_not_replace_later_change():
     assert here.log._known == table(topic).quotas == {BOB: THIRD}
 
 
-async def test_newest_of_several_restored_quotas_wins():
+@pytest.mark.parametrize("at", [{"position": 3}, {"position": 2, "late": True}], ids=["known", "late"])
+async def test_newest_of_several_restored_quotas_wins(at):
     topic = second_topic(*filled({ALICE: OTHER, BOB: OTHER}, 1))
     meanwhile = filled({ALICE: OTHER, BOB: RATE, CAROL: RATE}, 2)
-    assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: OTHER}, 3)) == {ALICE: RATE, BOB: OTHER}
+    assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: OTHER}, **at)) == {ALICE: RATE, BOB: OTHER}
 
 
 async def test_older_of_several_restored_quotas_loses():
