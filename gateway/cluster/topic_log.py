@@ -322,7 +322,7 @@ class TopicLog:
                     if code == ErrorCode.INVALID_TIMESTAMP:
                         raise ClusterError(f"the brokers refuse this machine's time: set its clock ({code})", "clock")
                     check_error(code, f"{self.spec.name}-{partition}")
-                    if first < read:  # `read_up_to` would not wait for the reader, which has not noticed yet
+                    if first < read:  # the reader does not know of the loss yet, so `read_up_to` would not wait for it
                         raise self._lost(partition, first, read)
                     ends[partition] = first + count
         return Written(topic.topic_id, ends)

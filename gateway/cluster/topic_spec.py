@@ -6,8 +6,9 @@ from typing import Final
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from gateway.cluster.client import ClusterError, answer_of
+from gateway.cluster.client import ClusterError, KafkaResponse, answer_of
 from gateway.cluster.metadata import OwnClient
+from protocol.error_codes import ErrorCode
 
 POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"
@@ -41,10 +42,7 @@ class TopicSpec:
         """The topic's policy if it may lose records. Raises ClusterError if it is unknown."""
         response = await client.ask_any(DescribeConfigsRequest([(_TOPIC_RESOURCE, self.name, [POLICY])]))
         with answer_of("DescribeConfigs"):
-            return [
-                value for code, _, _, _, entries in response.resources if code == 0
-                for name, value, *_ in entries if name == POLICY and not self.keeps(value)
-            ]  # fmt: skip
+            return [value for value in _values(response, POLICY) if not self.keeps(value)]
 
 
 async def usual_replicas(client: OwnClient, brokers: Collection[int], most: int) -> int:
@@ -53,10 +51,15 @@ async def usual_replicas(client: OwnClient, brokers: Collection[int], most: int)
     try:
         response = await client.ask(broker, DescribeConfigsRequest([(_BROKER_RESOURCE, str(broker), [_REPLICAS])]))
         with answer_of("DescribeConfigs"):
-            shown = [
-                int(value) for code, _, _, _, entries in response.resources if code == 0
-                for name, value, *_ in entries if name == _REPLICAS
-            ]  # fmt: skip
+            shown = [int(value) for value in _values(response, _REPLICAS)]
     except ClusterError:
         return 1
     return min([*shown, most]) if shown else 1
+
+
+def _values(response: KafkaResponse, key: str) -> list[str]:
+    """The values of a config key that the broker shows."""
+    return [
+        value for code, _, _, _, entries in response.resources if code == ErrorCode.NONE
+        for name, value, *_ in entries if name == key
+    ]  # fmt: skip

@@ -65,9 +65,9 @@ class Notify(Feature[NotifyConfig | None]):
         self._use(self._section)
 
     def apply(self, section: NotifyConfig | None) -> list[str]:
-        """Episodes go on. A target that gets another address at most keeps its waiting notifications.
+        """Episodes go on. If only the address of a target changes, its notifications wait on.
 
-        Those of others are lost and logged. If a target still has the name, they count as dropped.
+        After any other change they are lost and logged. If a target still has the name, they count as dropped.
         """
         before, self._section = self._section, section
         if section != before:

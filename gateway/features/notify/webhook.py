@@ -128,7 +128,7 @@ class Webhook:
             async with session.post(url, json=body, allow_redirects=False, timeout=timeout) as answer:
                 status = answer.status
                 if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-                    return  # the body, which may never end, says nothing more
+                    return  # the status decides: the body has no news, and may be endless
                 after = answer.headers.get("Retry-After", "")
         except UnusableSecretError as error:
             raise DeliveryError(str(error), retry=True) from None

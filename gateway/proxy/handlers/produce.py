@@ -134,7 +134,7 @@ class ProduceHandler:
         return self._internal if free else self._client.buckets(_KIND, now)
 
     def forget_collected(self) -> None:
-        """The collected request, if there is one, is dropped. The bytes that were charged stay so."""
+        """The collected request, if there is one, is dropped. Its charge stays."""
         self._payers = ()
 
     @property

@@ -62,7 +62,7 @@ class House:
         self.acceptor = self.open_port(bound)
 
     def open_port(self, bound):
-        """Return the acceptor of one more port of the listener, which has not started."""
+        """Open one more port of the listener. The caller starts the returned acceptor."""
         acceptor = Acceptor(
             bound,
             lambda slot, client: Echo(slot, client, self.made),
