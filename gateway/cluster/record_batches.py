@@ -5,7 +5,7 @@ then compress Weir's batches as well, so the reader unpacks them, up to a bound.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import unpack_from
 from typing import Any
 
@@ -34,6 +34,10 @@ _MAX_SNAPPY_BLOCKS = MAX_UNPACKED_BYTES // 1024
 
 Record = tuple[bytes | None, bytes | None, *tuple[tuple[str, bytes], ...]]
 """Key, value, and any headers. A record without a value (a tombstone) deletes the key."""
+
+Headers = Sequence[tuple[str, bytes]]
+ReadRecord = tuple[bytes | None, bytes | None, Headers]
+"""Key, value and headers."""
 
 NO_TIMESTAMP = -1
 _NO_PRODUCER = -1
@@ -69,8 +73,8 @@ class BatchReader:
         self._batch: Any = MemoryRecords(data).next_batch()
         self.next_offset: int = self._batch.next_offset
 
-    def records(self, position: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Key and value of the records from the position on. A damaged batch may raise after some records."""
+    def records(self, position: int) -> Iterator[ReadRecord]:
+        """The records from the position on. A damaged batch may raise after some records."""
         batch = self._batch
         if batch.is_control_batch:
             return
@@ -83,7 +87,7 @@ class BatchReader:
         for record in batch:
             # Brokers send whole batches, even if one begins before the requested offset.
             if record.offset >= position:
-                yield record.key, record.value
+                yield record.key, record.value, record.headers
 
     def _unpacked(self, codec: int) -> bytes:
         records = _unpacked(codec, self._data[_HEADER_BYTES:])

@@ -19,7 +19,7 @@ from gateway import clock
 from gateway.cluster.client import ClusterError, MissingTopicError, NotAuthorizedError, answer_of, check_error
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
-from gateway.cluster.record_batches import NO_TIMESTAMP, BatchReader, Record, batches_of, whole_batches
+from gateway.cluster.record_batches import NO_TIMESTAMP, BatchReader, Headers, ReadRecord, Record, batches_of, whole_batches
 from gateway.cluster.topic_spec import COMPACT, POLICY, TopicSpec, usual_replicas
 from protocol.error_codes import ErrorCode
 
@@ -67,7 +67,7 @@ class TopicLog:
         self,
         connect: Callable[[], OwnClient],
         spec: TopicSpec,
-        on_record: Callable[[bytes | None, bytes | None], None],
+        on_record: Callable[[bytes | None, bytes | None, Headers], None],
         on_new_topic: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
@@ -251,16 +251,16 @@ class TopicLog:
         if self._positions[partition] == begin:
             raise self._unreadable(partition, begin, "no whole batch starts there")
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
+    def _take(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         try:
-            self._on_record(key, value)
+            self._on_record(key, value, headers)
         except Exception:  # otherwise this record would stop every gateway at each start
             _log.exception(
                 "topic %s: the record with the key %r can't be used, a bug in Weir", self.spec.name, (key or b"")[:100],
                 extra={"reason": f"record of {self.spec.name}"},
             )  # fmt: skip
 
-    def _records(self, partition: int, position: int, batch: BatchReader) -> Iterator[tuple[bytes | None, bytes | None] | None]:
+    def _records(self, partition: int, position: int, batch: BatchReader) -> Iterator[ReadRecord | None]:
         """A batch's records from the position on, and None at its end. Logs and skips the unreadable rest of a batch."""
         try:
             yield from batch.records(position)

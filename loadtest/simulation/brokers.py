@@ -34,9 +34,10 @@ class Sent:
 
 @dataclass(slots=True)
 class Alteration:
-    """A quota that an operator has set through the quota API; `value` None removes it. Times are monotonic seconds."""
+    """A quota that an operator has set through the quota API. `value` None removes it. Times are monotonic seconds."""
 
     target: str
+    key: str
     value: int | None
     sent: float
     confirmed: float | None = None

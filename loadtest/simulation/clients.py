@@ -260,8 +260,9 @@ class SimulatedClient:
                 frame = kafka.create_topics(number, plan.client_id, topics)
             case "operator":
                 target, value = kafka.CLIENT_IDS[number % 3], kafka.ALTERED[number // 3 % len(kafka.ALTERED)]
-                self.cluster.alterations[number] = Alteration(target, value, self.loop.time())
-                frame = kafka.alter(number, plan.client_id, target, value)
+                key = kafka.ALTERED_KEYS[number // 9 % len(kafka.ALTERED_KEYS)]
+                self.cluster.alterations[number] = Alteration(target, key, value, self.loop.time())
+                frame = kafka.alter(number, plan.client_id, target, key, value)
             case _:
                 frame = (kafka.heartbeat if number % 2 else kafka.metadata)(number, plan.client_id)
         self._write(connection, number, frame, acks)

@@ -5,6 +5,7 @@ Only this module and `gateway_host` look inside of gateways.
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
+from itertools import product
 from math import inf
 from typing import Final
 
@@ -18,7 +19,7 @@ from gateway.quotas.entity import BOOTSTRAP
 from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.clients import CONNECTIONS
 from loadtest.simulation.gateway_host import GatewayHost, Incarnation, transport_of
-from loadtest.simulation.kafka_messages import ALTERED, CLIENT_IDS
+from loadtest.simulation.kafka_messages import ALTERED, ALTERED_KEYS, CLIENT_IDS
 from loadtest.simulation.network import Verdicts
 from loadtest.simulation.plan import Plan
 from loadtest.simulation.sockets import MAX_READ
@@ -161,8 +162,8 @@ def quotas_agree(hosts: Iterable[GatewayHost]) -> bool:
 
 def lost_alteration(hosts: Iterable[GatewayHost], cluster: Cluster) -> str:
     """A confirmed quota that is not in effect, although no later request has replaced it or may have; "" if there is none."""
-    for client_id in CLIENT_IDS:
-        altered = [each for each in cluster.alterations.values() if each.target == client_id]
+    for client_id, key in product(CLIENT_IDS, ALTERED_KEYS):
+        altered = [each for each in cluster.alterations.values() if (each.target, each.key) == (client_id, key)]
         confirmed = [each for each in altered if each.confirmed is not None]
         if not confirmed:
             continue
@@ -170,16 +171,16 @@ def lost_alteration(hosts: Iterable[GatewayHost], cluster: Cluster) -> str:
         possible = {each.value for each in altered if (each.confirmed or inf) >= last.sent}
         for host in hosts:
             if host.running is not None:
-                found = _dynamic_limit(host.running, client_id)
+                found = _dynamic_limit(host.running, client_id, key)
                 if found not in possible:
-                    return f"{host.name} has {found} for {client_id}, and {last.value} was confirmed at {last.confirmed}"
+                    return f"{host.name} has {found} for {client_id}: {key}, and {last.value} was confirmed at {last.confirmed}"
     return ""
 
 
-def _dynamic_limit(incarnation: Incarnation, client_id: str) -> float | None:
+def _dynamic_limit(incarnation: Incarnation, client_id: str, key: str) -> float | None:
     for entity, limits in incarnation.parts.engine.settings.dynamic.items():
         if entity.client_id == client_id:
-            limit = limits.get("producer_byte_rate")
+            limit = limits.get(key)
             return None if limit is None else float(limit)
     return None
 

@@ -29,6 +29,7 @@ VERSION: Final = {
 }  # fmt: skip
 CLIENT_IDS: Final = ("job-1", "job-2", "etl")
 ALTERED: Final = (30_000, 100_000, None)
+ALTERED_KEYS: Final = ("producer_byte_rate", "controller_mutation_rate")
 """The quotas that operators set through the quota API (bytes per second); None removes the quota."""
 
 OWN_METADATA: Final = 4
@@ -211,10 +212,10 @@ def created(number: int, topics: list[tuple[bytes, int]]) -> bytes:
     return answer(number, b"".join((bytes(4), _INT32.pack(len(rows)), *rows)))
 
 
-def alter(number: int, client_id: str, target: str, value: int | None) -> bytes:
-    """An AlterClientQuotas of the `producer_byte_rate` of the client-id `target`."""
+def alter(number: int, client_id: str, target: str, key: str, value: int | None) -> bytes:
+    """An AlterClientQuotas of one quota of the client-id `target`."""
     entity = _INT32.pack(1) + text(b"client-id") + text(target.encode())
-    operation = _INT32.pack(1) + text(b"producer_byte_rate") + _DOUBLE.pack(value or 0.0) + (b"\1" if value is None else b"\0")
+    operation = _INT32.pack(1) + text(key.encode()) + _DOUBLE.pack(value or 0.0) + (b"\1" if value is None else b"\0")
     return framed(Api.ALTER_QUOTAS, 0, number, client_id, _INT32.pack(1) + entity + operation + b"\0")
 
 

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from uuid import uuid4
 
@@ -121,6 +123,27 @@ def test_quota_is_shared_by_gateways_and_survives_kills(kafka: KafkaCluster, mak
         assert held['{"client-id": "gone"}'] is None
         assert one.metric("weir_api_quota_topic_entities") == 2
         assert one.metric("weir_api_quota_topic_connected") == 1
+
+
+def test_gateways_set_limits_of_one_entity_at_the_same_moment(kafka: KafkaCluster, make: Start, topic: str) -> None:
+    rounds = 20
+    with make("one") as one, make("two") as two, ThreadPoolExecutor(2) as threads:
+        both = Barrier(2)
+
+        def set_everywhere(gateway: Weir, key: str) -> None:
+            with RequestClient(gateway.bootstrap_servers) as client:
+                for number in range(rounds):
+                    both.wait(TIMEOUT)
+                    assert alter(client, parts(client_id=f"etl-{number}"), **{key: 1_000.0})["error_code"] == 0
+
+        limits = {one: "producer_byte_rate", two: "consumer_byte_rate"}
+        for done in [threads.submit(set_everywhere, gateway, key) for gateway, key in limits.items()]:
+            done.result(TIMEOUT)
+        everything = {f"client-id=etl-{number}": dict.fromkeys(limits.values(), 1_000.0) for number in range(rounds)}
+        wait_until(lambda: (ask(one), ask(two)) == (everything, everything), "no answered change is lost")
+    last = table(kafka, topic)
+    left = {name: value["quotas"] for name, value in last.items() if name != "migration"}
+    assert left == {f'{{"client-id": "etl-{number}"}}': dict.fromkeys(limits.values(), 1_000.0) for number in range(rounds)}
 
 
 def test_first_gateway_fills_topic_that_overrides_files(kafka: KafkaCluster, make: Start, topic: str) -> None:

@@ -44,7 +44,7 @@ class LedgerTopic:
 
     def __init__(self, connect: Callable[[], OwnClient], spec: TopicSpec, gateway: str, folder: Path) -> None:
         # This class only writes to the topic.
-        self._log = TopicLog(connect, spec, lambda key, value: None)  # noqa: ARG005
+        self._log = TopicLog(connect, spec, lambda key, value, headers: None)  # noqa: ARG005
         self._folder = folder
         self._waiting = Backlog(gateway, secrets.token_hex(8))  # random per process, so that the ids of lines are unique
         self._batch_bytes = _BATCH_BYTES

@@ -13,10 +13,11 @@ from contextlib import suppress
 from gateway import clock
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
+from gateway.cluster.record_batches import Headers, Record
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
 from gateway.cluster.topic_spec import TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
-from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
+from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, claim, rebased, restored_records, settled
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, QuotaCopy
 from gateway.log import first_lines
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
@@ -100,33 +101,34 @@ class QuotaTopic:
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Publish the difference, and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
-        return await self._change(lambda quotas: changes(quotas, rebased(before, after, quotas)))
+        return await self._change(lambda: self._table.changes(rebased(before, after, self._table.quotas)))
 
     async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
         """Publish the quotas of these entities as changes, unless no gateway can replace them. Raises NotSavedError."""
         if self._table.unconfirmed(entities):
-            await self._change(lambda _: self._table.unconfirmed(entities))
+            await self._change(lambda: self._table.unconfirmed(entities))
 
-    async def _change(self, difference: Callable[[DynamicQuotas], list[Record]]) -> DynamicQuotas:
-        topic, begun = self.topic, False
+    async def _change(self, difference: Callable[[], list[Record]]) -> DynamicQuotas:
+        topic, begun, is_kept = self.topic, False, False
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self._read_whole()
-                is_kept = False
                 while not is_kept:
-                    # A record replaces all limits of its entity, so compare with the topic. The copy may be older.
-                    records = difference(self._table.quotas)
+                    records = difference()  # from the topic, because the copy may be older
                     if not self._table.settled:
                         records.append(settled(*self._history()))
                     begun = True
                     topic_id = await self._publish(records)
                     await self._whole.wait()  # a recreated topic may contain only this change so far
                     is_kept = topic_id == self._log.topic_id  # otherwise the change's topic was deleted meanwhile
+                while records := self._table.completing(records):
+                    await self._publish(records, known_topic=True)
         except (ClusterError, TimeoutError) as error:
             if not begun:
                 raise self._unread(error) from None
-            reason = f"topic {topic} does not confirm it: {error or 'it takes too long'}"
-            raise NotSavedError(reason, _REMEDY, "so it may take effect later, or not at all") from None
+            if not is_kept:
+                reason = f"topic {topic} does not confirm it: {error or 'it takes too long'}"
+                raise NotSavedError(reason, _REMEDY, "so it may take effect later, or not at all") from None
         self._take_over()
         return self._known
 
@@ -249,7 +251,7 @@ class QuotaTopic:
         if put or newer or not self._table.filled or self._has_lost_records():
             async with asyncio.timeout(SAVE_SECONDS):
                 # In a newer topic, `settled` would hide the quotas that only this topic has.
-                await self._publish([*changes({}, put, restored=offset), *end, settled(history, offset)], known_topic=True)
+                await self._publish([*restored_records(put, offset), *end, settled(history, offset)], known_topic=True)
                 await self._publish(self._table.repairs(put, history, offset), known_topic=True)
         if put:
             _log.info("%d entities' quotas were put into topic %s", len(put), self.topic)
@@ -308,8 +310,8 @@ class QuotaTopic:
                 await self._copy.save_position(position, known)
                 self._copied_position = position
 
-    def _on_record(self, key: bytes | None, value: bytes | None) -> None:
-        reason = self._table.receive(key, value, clock.monotonic())
+    def _on_record(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        reason = self._table.receive(key, value, headers, clock.monotonic())
         if reason is None:
             self._dirty = True
         elif self._skipped[reason] == 1:

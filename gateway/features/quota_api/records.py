@@ -3,6 +3,14 @@
     key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys sorted
     value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: no quotas
 
+Each change has a header: the hash of the entity's last record that its gateway knew, and the changed keys.
+
+    change: {"after": 152703514822431, "keys": ["producer_byte_rate"]}
+
+If `after` is another record than the entity's last one, two gateways have changed the entity at the same moment. Readers then
+take only `keys` from the later record. Its gateway publishes the entity again with all quotas, because compaction keeps only
+the last record. Weir 0.2 ignores this header.
+
 The first `claim` in the log wins: that gateway fills an empty topic from its state file. After the record `settled` the topic
 is complete. Without any claim, the first record of an entity settles the topic as well.
 
@@ -16,12 +24,14 @@ those behind it. Of the restored records, those of the highest position are in e
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gateway.alterations import QuotaApiError
+from gateway.cluster.record_batches import Headers, Record
 from gateway.features.quota_api.rules import MAX_ENTITIES, checked_entity
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
@@ -39,10 +49,9 @@ SKIPPED: Final = ("damaged", "version", "too_many_entities")
 """Reasons for skipping a record."""
 
 _MIGRATION: Final = b"migration"
+_CHANGE: Final = "change"
 _CHANGED: Final = 1 << 62  # above every position
-
-Record = tuple[bytes, bytes | None]
-"""Key and value."""
+_HASH_BYTES: Final = 6  # JSON's numbers are exact up to 53 bits
 
 
 class _Saved(BaseModel):
@@ -58,6 +67,11 @@ class _Quotas(_Version):
     quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
+class _Change(_Saved):
+    after: int | None
+    keys: list[str]
+
+
 class _Migration(_Version):
     claimed_by: str | None
     history: str | None = None
@@ -67,13 +81,13 @@ class _Migration(_Version):
 _PARTS = TypeAdapter(Annotated[dict[str, str | None], Field(min_length=1)])
 
 
-def entity_record(entity: ClientQuotaEntity, limits: dict[str, float], *, restored: int | None = None) -> Record:
+def entity_record(entity: ClientQuotaEntity, limits: Mapping[str, float], *, restored: int | None = None) -> Record:
     """The record that replaces all quotas of an entity. Without limits it removes them.
 
     `restored`: the offset in the history of the gateway that knew these quotas before the topic was created again.
     """
     key = json.dumps(entity.kafka_names(), sort_keys=True).encode()
-    value = {"version": VERSION, "quotas": limits} | ({} if restored is None else {"restored": restored})
+    value = {"version": VERSION, "quotas": dict(limits)} | ({} if restored is None else {"restored": restored})
     return key, json.dumps(value, allow_nan=False).encode() if limits else None
 
 
@@ -102,12 +116,14 @@ class QuotaRecords:
         self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
         self._claim: tuple[str, float] | None = None
+        self._last: dict[ClientQuotaEntity, int] = {}  # the hash of the last record of each entity in `quotas` and `removed`
+        self._torn: dict[ClientQuotaEntity, None] = {}  # a reader that begins at a later record gets other quotas
         self._bytes = 0  # of the names in `quotas`
         self._removed_bytes = 0
 
-    def receive(self, key: bytes | None, value: bytes | None, now: float) -> str | None:
+    def receive(self, key: bytes | None, value: bytes | None, headers: Headers, now: float) -> str | None:
         """Apply the next record. For an unusable record, count and return the reason."""
-        reason = self._migration(value, now) if key == _MIGRATION else self._entity(key, value)
+        reason = self._migration(value, now) if key == _MIGRATION else self._entity(key, value, dict(headers).get(_CHANGE))
         if reason is not None:
             self.skipped[reason] += 1
         return reason
@@ -135,51 +151,75 @@ class QuotaRecords:
             self._claim = (record.claimed_by, now)
         return None
 
-    def _entity(self, key: bytes | None, value: bytes | None) -> str | None:
+    def _entity(self, key: bytes | None, value: bytes | None, header: bytes | None) -> str | None:
+        if max(len(value or b""), len(header or b"")) > MAX_VALUE_BYTES:
+            return "damaged"
+        limits: dict[str, float] = {}
+        restored = change = None
         try:
             entity = checked_entity(_PARTS.validate_json(key or b"", strict=True))
-            if value is None:
-                self._drop(entity)
-                self.restored.pop(entity, None)
-                size = _size(entity)
-                if (
-                    entity not in self.removed
-                    and len(self.removed) < MAX_ENTITIES
-                    and self._removed_bytes + size <= MAX_ALL_NAMES_BYTES
-                ):
-                    self.removed[entity] = None
-                    self._removed_bytes += size
-                self._settle_unless_claimed()
-                return None
-            if len(value) > MAX_VALUE_BYTES:
-                return "damaged"
-            if _Version.model_validate_json(value).version != VERSION:
-                return "version"
-            record = _Quotas.model_validate_json(value)
+            if value is not None:
+                if _Version.model_validate_json(value).version != VERSION:
+                    return "version"
+                record = _Quotas.model_validate_json(value)
+                limits, restored = record.quotas, record.restored
+            if header is not None:
+                change = _Change.model_validate_json(header)
         except (ValidationError, QuotaApiError):
             return "damaged"
-        old = self.quotas.get(entity)
-        size = self._bytes + _size(entity, record.quotas) - (0 if old is None else _size(entity, old))
-        if (old is None and len(self.quotas) >= MAX_ENTITIES) or size > MAX_ALL_NAMES_BYTES:
+        is_next = change is None or self._is_next(entity, change.after)
+        whole = limits if change is None or is_next else _with(self.quotas.get(entity, {}), limits, change.keys)
+        if whole and not self._has_room(entity, whole):
             return "too_many_entities"
         self._settle_unless_claimed()
-        if record.restored is None:
-            self.restored.pop(entity, None)
-        elif self._overrides(entity, record.restored):
+        if restored is not None and self._overrides(entity, restored):
             return None
-        else:
-            self.restored[entity] = record.restored
-        self.quotas[entity] = record.quotas
-        self._bytes = size
+        self._last[entity] = _hash(value, header)
+        self._set(entity, whole)
+        self.restored.pop(entity, None)
+        if restored is not None:
+            self.restored[entity] = restored
+        if is_next:
+            self._torn.pop(entity, None)
+        elif whole != limits:
+            self._torn[entity] = None
+        return None
+
+    def _is_next(self, entity: ClientQuotaEntity, after: int | None) -> bool:
+        """False if the gateway that made a change has missed an earlier change of the entity."""
+        return entity in self.restored or self._last.get(entity, after) == after
+
+    def _has_room(self, entity: ClientQuotaEntity, limits: dict[str, float]) -> bool:
+        old = self.quotas.get(entity)
+        size = self._bytes + _size(entity, limits) - (0 if old is None else _size(entity, old))
+        return size <= MAX_ALL_NAMES_BYTES and (old is not None or len(self.quotas) < MAX_ENTITIES)
+
+    def _set(self, entity: ClientQuotaEntity, limits: dict[str, float]) -> None:
+        if not limits:
+            self._drop(entity)
+            self._note_removal(entity)
+            return
+        old = self.quotas.get(entity)
+        self._bytes += _size(entity, limits) - (0 if old is None else _size(entity, old))
+        self.quotas[entity] = limits
         if entity in self.removed:
             del self.removed[entity]
             self._removed_bytes -= _size(entity)
-        return None
 
     def _drop(self, entity: ClientQuotaEntity) -> None:
         limits = self.quotas.pop(entity, None)
         if limits is not None:
             self._bytes -= _size(entity, limits)
+
+    def _note_removal(self, entity: ClientQuotaEntity) -> None:
+        size = _size(entity)
+        if entity in self.removed:
+            return
+        if len(self.removed) < MAX_ENTITIES and self._removed_bytes + size <= MAX_ALL_NAMES_BYTES:
+            self.removed[entity] = None
+            self._removed_bytes += size
+        else:
+            del self._last[entity]
 
     def _overrides(self, entity: ClientQuotaEntity, position: int) -> bool:
         """True if the topic has a later state of the entity than a gateway that was at `position`."""
@@ -192,7 +232,7 @@ class QuotaRecords:
         self.origin = max(position, self.origin)
         for entity in [entity for entity, restored in self.restored.items() if restored < self.origin]:
             self._drop(entity)
-            del self.restored[entity]
+            del self.restored[entity], self._last[entity]
 
     def _settle_unless_claimed(self) -> None:
         """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""
@@ -207,10 +247,25 @@ class QuotaRecords:
         wanted = known if newer else {entity: limits for entity, limits in known.items() if entity not in self.quotas}
         return {entity: limits for entity, limits in wanted.items() if not self._overrides(entity, position)}
 
+    def changes(self, wanted: DynamicQuotas) -> list[Record]:
+        """The records of a change to the quotas `wanted`."""
+        changed = [each for each in {**self.quotas, **wanted} if self.quotas.get(each) != wanted.get(each)]
+        return [self._change(entity, wanted.get(entity, {})) for entity in changed]
+
+    def _change(self, entity: ClientQuotaEntity, limits: Mapping[str, float]) -> Record:
+        old = self.quotas.get(entity, {})
+        keys = [key for key in {**old, **limits} if old.get(key) != limits.get(key)]
+        return (*entity_record(entity, limits), (_CHANGE, json.dumps({"after": self._last.get(entity), "keys": keys}).encode()))
+
     def unconfirmed(self, entities: Iterable[ClientQuotaEntity]) -> list[Record]:
         """The records that make the state of these entities a later change, if a newer gateway may replace it."""
         restored = [each for each in entities if self.history is not None and not self._overrides(each, _CHANGED)]
-        return [entity_record(entity, self.quotas.get(entity, {})) for entity in restored]
+        return [self._change(entity, self.quotas.get(entity, {})) for entity in restored]
+
+    def completing(self, records: Iterable[Record]) -> list[Record]:
+        """The records with all quotas of entities whose last record is one of `records`, and lacks another gateway's change."""
+        hashes = {_hash(value, dict(headers).get(_CHANGE)) for _, value, *headers in records}
+        return [self._change(each, self.quotas.get(each, {})) for each in self._torn if self._last.get(each) in hashes]
 
     def repairs(self, put: DynamicQuotas, history: str | None, position: int) -> list[Record]:
         """The records to publish behind the restored quotas `put` and their `settled`.
@@ -231,10 +286,13 @@ def _size(entity: ClientQuotaEntity, limits: Iterable[str] = ()) -> int:
     return sum(len(name.encode()) for name in (*filter(None, entity.kafka_names().values()), *limits))
 
 
-def changes(before: DynamicQuotas, after: DynamicQuotas, *, restored: int | None = None) -> list[Record]:
-    """The records that turn `before` into `after`. `restored` is that of `entity_record`."""
-    entities = [entity for entity in {**before, **after} if before.get(entity) != after.get(entity)]
-    return [entity_record(entity, dict(after.get(entity, {})), restored=restored) for entity in entities]
+def _hash(value: bytes | None, header: bytes | None) -> int:
+    return int.from_bytes(blake2b((header or b"") + b"\n" + (value or b""), digest_size=_HASH_BYTES).digest())
+
+
+def restored_records(quotas: DynamicQuotas, position: int) -> list[Record]:
+    """The records of quotas that a gateway at `position` puts back."""
+    return [entity_record(entity, limits, restored=position) for entity, limits in quotas.items()]
 
 
 def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> DynamicQuotas:
@@ -242,11 +300,16 @@ def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> 
     result = dict(now)
     for entity in {**before, **after}:
         old, new = before.get(entity, {}), after.get(entity, {})
-        changed = {key for key in {**old, **new} if old.get(key) != new.get(key)}
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if changed:
-            kept = {key: limit for key, limit in now.get(entity, {}).items() if key not in changed}
-            limits = kept | {key: new[key] for key in changed if key in new}
+            limits = _with(now.get(entity, {}), new, changed)
             result.pop(entity, None)
             if limits:
                 result[entity] = limits
     return result
+
+
+def _with(limits: Mapping[str, float], new: Mapping[str, float], keys: Collection[str]) -> dict[str, float]:
+    """The limits, with those of `keys` from `new`."""
+    kept = {key: limit for key, limit in limits.items() if key not in keys}
+    return kept | {key: new[key] for key in keys if key in new}

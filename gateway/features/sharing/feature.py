@@ -13,7 +13,7 @@ from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
-from gateway.cluster.record_batches import Record
+from gateway.cluster.record_batches import Headers, Record
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
 from gateway.cluster.topic_spec import TopicSpec
 from gateway.feature import Feature
@@ -142,7 +142,7 @@ class Sharing(Feature[SharingConfig | None]):
             publisher_problem=self._log.status.publisher.problem,
         )
 
-    def on_record(self, key: bytes | None, value: bytes | None) -> None:
+    def on_record(self, key: bytes | None, value: bytes | None, _headers: Headers) -> None:
         """Keep the last records of each member until a fetch or a backlog is read.
 
         Counts are cumulative, so the member gets only the last record of a backlog. It gets all timely records: a message has

@@ -71,7 +71,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     """Publish once, or until SIGTERM or SIGINT; returns the exit code."""
     upstream = agent.upstream
     metadata = ClusterMetadata(upstream.brokers.anyone, upstream.client_options)
-    log = TopicLog(metadata.connect, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
+    log = TopicLog(metadata.connect, topic_spec(agent.volumes), lambda key, value, headers: None)  # noqa: ARG005
     source = LocalVolumes(agent.broker, agent.paths)
 
     def report() -> PublisherReport:

@@ -16,6 +16,7 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import BadRecordError, ClusterError
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
+from gateway.cluster.record_batches import Headers
 from gateway.cluster.topic_log import TopicLog
 from gateway.cluster.topic_spec import TopicSpec
 from gateway.events import VOLUME, VolumeStateChanged
@@ -202,7 +203,7 @@ class VolumeWatch:
     def _note_failure(self, error: ClusterError) -> None:
         _log.warning("the active brokers can't be asked for: %s", error, extra={"reason": "active_brokers"})
 
-    def _on_record(self, key: bytes | None, value: bytes | None) -> None:
+    def _on_record(self, key: bytes | None, value: bytes | None, _headers: Headers) -> None:
         try:
             broker = parse_broker(key)
             if value is None:

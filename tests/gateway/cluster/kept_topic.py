@@ -81,11 +81,11 @@ class KeptTopic:
         del self.batches[-batches:]
 
     def records(self):
-        """Key and value of all records, oldest first."""
+        """Key, value and any headers of all records, oldest first."""
         read = MemoryRecords(b"".join(self.batches))
         found = []
         while read.has_next():
-            found += [(record.key, record.value) for record in read.next_batch()]
+            found += [(record.key, record.value, *record.headers) for record in read.next_batch()]
         return found
 
     def append(self, batch, size, *, wakes=True):

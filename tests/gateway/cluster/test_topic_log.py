@@ -56,7 +56,7 @@ BAD = {
 class Reader:
     def __init__(self, topic):
         self.keys = []
-        self.log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value: self.keys.append(key))
+        self.log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value, headers: self.keys.append(key))
 
     async def __aenter__(self):
         self.task = asyncio.create_task(self.log.run())
@@ -153,7 +153,7 @@ async def test_record_that_fails_its_reader_is_skipped(caplog):
     async with Reader(topic) as reader:
         note = reader.keys.append
 
-        def fail(key, _value):
+        def fail(key, _value, _headers):
             note(key)
             if key == b"a":
                 raise ZeroDivisionError
@@ -256,7 +256,7 @@ async def test_only_timed_records_have_the_wall_clock(timed, timestamp, monkeypa
     """Brokers refuse a time that is more than an hour ahead of their own."""
     monkeypatch.setattr(clock, "wall", lambda: 1_700_000_000.0)
     topic = KeptTopic()
-    log = TopicLog(topic.connect, TopicSpec("a-topic", timed=timed), lambda key, value: None)
+    log = TopicLog(topic.connect, TopicSpec("a-topic", timed=timed), lambda key, value, headers: None)
     await log.publish([(b"a", b"1"), (b"b", b"2")])
     (batch,) = topic.batches
     assert [record.timestamp for record in MemoryRecords(batch).next_batch()] == [timestamp, timestamp]
@@ -265,7 +265,7 @@ async def test_only_timed_records_have_the_wall_clock(timed, timestamp, monkeypa
 async def test_refused_time_is_explained(caplog):
     topic = KeptTopic()
     topic.refusal = 32
-    log = TopicLog(topic.connect, TopicSpec("a-topic", timed=True), lambda key, value: None)
+    log = TopicLog(topic.connect, TopicSpec("a-topic", timed=True), lambda key, value, headers: None)
     with pytest.raises(ClusterError, match="refuse this machine's time: set its clock"):
         await log.publish([(b"a", b"1")])
     assert "topic a-topic can't be written: the brokers refuse this machine's time" in caplog.text
@@ -281,7 +281,7 @@ async def test_each_cause_of_failed_writes_is_logged_once(caplog, monkeypatch):
     monkeypatch.setattr(clock, "monotonic", lambda: 0.0)
     caplog.set_level(logging.INFO)
     topic = KeptTopic()
-    log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value: None)
+    log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value, headers: None)
     brokers = ["a:1", "b:2", "c:3"]
 
     def fail(number):
@@ -359,7 +359,7 @@ async def test_writer_checks_the_policy_of_the_topic_once(policy, problems, capl
     """The ledger has only a writer, and all its lines have one key."""
     topic = KeptTopic()
     topic.configs = {"cleanup.policy": policy}
-    log = TopicLog(topic.connect, TopicSpec("lines", configs={"cleanup.policy": "delete"}), lambda key, value: None)
+    log = TopicLog(topic.connect, TopicSpec("lines", configs={"cleanup.policy": "delete"}), lambda key, value, headers: None)
     for _ in range(2):
         await log.publish([(b"weir-1", b"{}")], look=True)
     assert len(topic.records()) == 2
@@ -372,7 +372,7 @@ async def test_failed_check_of_the_policy_is_repeated(caplog, monkeypatch):
     topic = KeptTopic()
     topic.configs = {"cleanup.policy": "delete"}
     topic.describes = False
-    log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value: None)
+    log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value, headers: None)
     await log.publish([(b"weir-1", b"{}")], look=True)
     assert caplog.messages == []
     topic.describes = True

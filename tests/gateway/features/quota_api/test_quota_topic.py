@@ -4,7 +4,7 @@ tests/broker/test_quota_log.py covers the rest with a real broker.
 """
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
@@ -14,7 +14,7 @@ from gateway.cluster.record_batches import batches_of
 from gateway.features.quota_api import quota_topic as quota_log
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_topic import QuotaTopic
-from gateway.features.quota_api.records import QuotaRecords, changes, claim, settled
+from gateway.features.quota_api.records import QuotaRecords, claim, restored_records, settled
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -23,6 +23,7 @@ from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
 from protocol.error_codes import ErrorCode
 from tests.gateway.cluster.kept_topic import KeptTopic
+from tests.gateway.features.quota_api.quota_table import heard, plain_changes
 
 LONG = 3600.0
 FIRST = "01"
@@ -109,20 +110,13 @@ def put(topic, *records, wakes=True):
 
 
 def table(topic):
-    return table_of(topic.records())
-
-
-def table_of(records):
-    said = QuotaRecords()
-    for record in records:
-        assert said.receive(*record, 0.0) is None
-    return said
+    return heard(*topic.records())
 
 
 def compacted(topic):
     records = topic.records()
-    last = {key: place for place, (key, _) in enumerate(records)}
-    return table_of([record for place, record in enumerate(records) if last[record[0]] == place])
+    last = {key: place for place, (key, *_) in enumerate(records)}
+    return heard(*[record for place, record in enumerate(records) if last[record[0]] == place])
 
 
 def second_topic(*records):
@@ -135,7 +129,7 @@ def second_topic(*records):
 
 def filled(quotas, position):
     """The records of a gateway that fills a new topic."""
-    return [claim("peer"), *changes({}, quotas, restored=position), settled(FIRST, position)]
+    return [claim("peer"), *restored_records(quotas, position), settled(FIRST, position)]
 
 
 @pytest.fixture(autouse=True)
@@ -148,11 +142,11 @@ def _hurry(monkeypatch):
 
 async def test_foreign_change_in_recreated_topic_removes_nothing():
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.delete()
         topic.exists = True
-        put(topic, *changes({}, {ALICE: OTHER}))
+        put(topic, *plain_changes({}, {ALICE: OTHER}))
         await here.until_reported({ALICE: OTHER, BOB: RATE})
     assert table(topic).quotas == {ALICE: OTHER, BOB: RATE}
     assert {} not in here.reported
@@ -164,7 +158,7 @@ async def test_own_change_while_topic_is_gone_removes_nothing(monkeypatch):
     monkeypatch.setattr(topic_log, "MAX_AGE_SECONDS", 3600.0)
     topic = KeptTopic()
     both = {ALICE: RATE, BOB: RATE}
-    put(topic, *changes({}, both), settled())
+    put(topic, *plain_changes({}, both), settled())
     async with gateway(topic, both) as here:
         topic.delete()
         assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
@@ -177,7 +171,7 @@ async def test_change_after_foreign_recreation_is_answered(monkeypatch):
     monkeypatch.setattr(topic_log, "MAX_AGE_SECONDS", 0.3)
     topic = KeptTopic()
     both = {ALICE: RATE, BOB: RATE}
-    put(topic, *changes({}, both), settled())
+    put(topic, *plain_changes({}, both), settled())
     async with gateway(topic, {}) as here:
         assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
         topic.delete()
@@ -206,11 +200,11 @@ async def test_claim_in_a_deleted_topic_is_repeated(monkeypatch):
 
 async def test_quota_removed_in_new_topic_stays_removed():
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.delete()
         topic.exists = True
-        put(topic, *changes({ALICE: RATE}, {}))
+        put(topic, *plain_changes({ALICE: RATE}, {}))
         await here.until_reported({BOB: RATE})
     assert table(topic).quotas == {BOB: RATE}
 
@@ -218,7 +212,7 @@ async def test_quota_removed_in_new_topic_stays_removed():
 @asynccontextmanager
 async def interrupted_gateway(topic):
     """A gateway that lost the topic before it was deleted, and has seen the new topic's end."""
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.reachable = False
         await topic.closed.wait()
@@ -235,9 +229,9 @@ async def test_quotas_that_the_topic_has_lost_come_back(left, starts, monkeypatc
     """An unclean election, or a new disk. The gateway must not forget the quotas at its next start."""
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", 0.2)
     topic, copy = KeptTopic(), Copy({})
-    put(topic, *changes({}, {ALICE: RATE, CAROL: RATE}), claim("peer"), settled())
-    put(topic, *changes({}, {BOB: RATE}))
-    put(topic, *changes({ALICE: RATE}, {ALICE: OTHER}))
+    put(topic, *plain_changes({}, {ALICE: RATE, CAROL: RATE}), claim("peer"), settled())
+    put(topic, *plain_changes({}, {BOB: RATE}))
+    put(topic, *plain_changes({ALICE: RATE}, {ALICE: OTHER}))
     wanted = {ALICE: RATE if left else OTHER, BOB: RATE, CAROL: RATE}
     async with gateway(topic, copy) as here:
         await until_copied(copy, topic)
@@ -261,7 +255,7 @@ async def test_late_quotas_prove_no_lost_records(quotas, monkeypatch, caplog):
     """An operator has deleted the file of quotas, or has put an older one there."""
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE}), claim("peer"), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), claim("peer"), settled())
     records = len(topic.records())
     async with gateway(topic, known(quotas, records, late=True)) as here:
         assert here.log._known == {ALICE: RATE}
@@ -273,8 +267,8 @@ async def test_gateway_adds_nothing_if_a_peer_has_put_back(monkeypatch):
     """The topic has lost a change and a removal. A peer, whose gateway knew both, was first."""
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE}), claim("peer"), settled())
-    put(topic, *changes({}, {BOB: RATE, CAROL: RATE}))
+    put(topic, *plain_changes({}, {ALICE: RATE}), claim("peer"), settled())
+    put(topic, *plain_changes({}, {BOB: RATE, CAROL: RATE}))
     async with gateway(topic, {}) as here:
         topic.reachable = False
         await topic.closed.wait()
@@ -282,7 +276,7 @@ async def test_gateway_adds_nothing_if_a_peer_has_put_back(monkeypatch):
         topic.reachable = True
         while here.log.whole:
             await here.log._log.looked()
-        put(topic, *changes({}, {BOB: RATE}, restored=6), claim("peer"), settled(FIRST, 6), *changes({CAROL: RATE}, {}))
+        put(topic, *restored_records({BOB: RATE}, 6), claim("peer"), settled(FIRST, 6), *plain_changes({CAROL: RATE}, {}))
         await here.until_reported({ALICE: RATE, BOB: RATE})
     assert table(topic).quotas == {ALICE: RATE, BOB: RATE}
 
@@ -291,7 +285,7 @@ async def test_gateway_with_older_quotas_leaves_new_topic_to_peers(monkeypatch):
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
     topic = KeptTopic()
     async with interrupted_gateway(topic) as here:
-        put(topic, *changes({}, {ALICE: OTHER}), claim("peer"), settled())
+        put(topic, *plain_changes({}, {ALICE: OTHER}), claim("peer"), settled())
         await here.until_reported({ALICE: OTHER})
         await here.log._whole.wait()
     assert table(topic).quotas == {ALICE: OTHER}
@@ -303,7 +297,7 @@ async def test_starting_gateway_leaves_new_topic_to_peers(monkeypatch):
     async with gateway(topic, {ALICE: RATE, BOB: RATE}, whole=False) as here:
         while here.log._log.status.interrupted:
             await here.log._log.looked()
-        put(topic, *changes({}, {ALICE: OTHER}), claim("peer"), settled())
+        put(topic, *plain_changes({}, {ALICE: OTHER}), claim("peer"), settled())
         await here.until_reported({ALICE: OTHER})
     assert table(topic).quotas == {ALICE: OTHER}
 
@@ -313,18 +307,18 @@ async def test_older_quotas_fill_new_topic_if_no_peer_does(monkeypatch, foreign)
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", 0.2)
     topic = KeptTopic()
     async with interrupted_gateway(topic) as here:
-        put(topic, *changes({}, foreign))
+        put(topic, *plain_changes({}, foreign))
         await here.log._whole.wait()
     assert table(topic).quotas == {ALICE: RATE, BOB: RATE} | foreign
 
 
 async def test_gateway_marks_recreated_topic_as_filled():
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.delete()
         topic.exists = True
-        put(topic, *changes({}, {ALICE: OTHER, BOB: OTHER}))
+        put(topic, *plain_changes({}, {ALICE: OTHER, BOB: OTHER}))
         await here.until_reported({ALICE: OTHER, BOB: OTHER})
         await here.log._whole.wait()
     assert table(topic).filled
@@ -332,7 +326,7 @@ async def test_gateway_marks_recreated_topic_as_filled():
 
 async def test_change_before_topic_is_read_ignores_copy():
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: {"a": 9.0}}), settled())
+    put(topic, *plain_changes({}, {ALICE: {"a": 9.0}}), settled())
     copy = {ALICE: {"a": 1.0, "b": 2.0}, BOB: {"a": 1.0}}
     async with gateway(topic, copy, whole=False) as here:
         after = await here.log.save(copy, {ALICE: {"a": 1.0, "b": 3.0}, BOB: {"a": 1.0}})
@@ -363,12 +357,12 @@ async def asked(topic, meanwhile, wanted=RATE):
 @pytest.mark.parametrize("starts", [True, False], ids=["gateway starts", "reader is late"])
 async def test_quota_that_another_gateway_removed_is_set_again(starts):
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
 
     async def remove(store):
         if not starts:
             await store._whole.wait()
-        put(topic, *changes({ALICE: RATE}, {}), wakes=False)
+        put(topic, *plain_changes({ALICE: RATE}, {}), wakes=False)
 
     assert await asked(topic, remove) == (0, [RATE])
     assert table(topic).quotas == {ALICE: RATE}
@@ -376,21 +370,60 @@ async def test_quota_that_another_gateway_removed_is_set_again(starts):
 
 async def test_change_keeps_other_limit_that_a_peer_has_just_set():
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
     fetches = {"consumer_byte_rate": 5e6}
 
     async def set_other_limit(store):
         await store._whole.wait()
-        put(topic, *changes({ALICE: RATE}, {ALICE: RATE | fetches}), wakes=False)
+        put(topic, *plain_changes({ALICE: RATE}, {ALICE: RATE | fetches}), wakes=False)
 
     code, (shown,) = await asked(topic, set_other_limit, OTHER)
     assert (code, shown) == (0, OTHER | fetches)
     assert table(topic).quotas == {ALICE: OTHER | fetches}
 
 
+PRODUCE, FETCH = {"producer_byte_rate": 1e6}, {"consumer_byte_rate": 5e6}
+AT_ONCE = {
+    "both set": ({}, [PRODUCE, FETCH], PRODUCE | FETCH),
+    "set, then the other limit is removed": (PRODUCE, [PRODUCE | FETCH, {}], FETCH),
+    "removed, then the other limit is set": (PRODUCE, [{}, PRODUCE | FETCH], FETCH),
+    "both removed": (PRODUCE | FETCH, [PRODUCE, FETCH], {}),
+    "the same limit": (PRODUCE, [OTHER, THIRD], THIRD),
+    "four gateways": ({}, [{key: 1.0} for key in "abcd"], dict.fromkeys("abcd", 1.0)),
+}
+
+
+@pytest.mark.parametrize(("before", "wanted", "after"), AT_ONCE.values(), ids=AT_ONCE)
+async def test_gateways_change_one_entity_at_the_same_moment(before, wanted, after):
+    """The next gateway may read the topic after compaction."""
+    topic = KeptTopic()
+    put(topic, *plain_changes({}, {ALICE: before} if before else {}), settled())
+    async with AsyncExitStack() as stack, asyncio.timeout(30):
+        there = [await stack.enter_async_context(gateway(topic, {})) for _ in wanted]
+        known = dict(there[0].log._known)
+        changes = [each.log.save(known, {ALICE: limits}) for each, limits in zip(there, wanted, strict=True)]
+        await asyncio.gather(*changes)
+        for each in there:
+            await each.log.catch_up()
+    quotas = {ALICE: after} if after else {}
+    assert [each.log._known for each in there] == [quotas] * len(there)
+    assert table(topic).quotas == compacted(topic).quotas == quotas
+
+
+async def test_change_is_answered_if_its_completion_fails():
+    """All gateways that run have both changes. Only a gateway that reads the topic after compaction lacks one."""
+    topic = KeptTopic()
+    put(topic, settled())
+    topic.fails = lambda number: number > 2
+    async with gateway(topic, {}) as first, gateway(topic, {}) as second:
+        await asyncio.gather(first.log.save({}, {ALICE: PRODUCE}), second.log.save({}, {ALICE: FETCH}))
+        await first.log.catch_up()
+        assert first.log._known == second.log._known == {ALICE: PRODUCE | FETCH}
+
+
 async def test_change_fails_while_the_end_of_the_topic_is_unknown():
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
 
     async def lose_end(store):
         await store._whole.wait()
@@ -416,7 +449,7 @@ async def test_topic_being_filled_is_not_settled_before_its_end(monkeypatch):
 
 async def test_unwritten_copy_is_written_later():
     topic, copy = KeptTopic(), Copy({}, failing=2)
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
     async with gateway(topic, copy):
         await copy.saved.wait()
     assert copy.quotas == {ALICE: RATE}
@@ -426,7 +459,7 @@ async def test_unwritten_copy_is_written_later():
 async def test_newer_quotas_replace_those_that_a_peer_restored(monkeypatch, starts):
     """Two gateways were away when the topic was deleted. The one with the older quotas was first to fill the new topic."""
     monkeypatch.setattr(quota_log, "CLAIM_SECONDS", LONG)
-    records = [*filled({ALICE: OTHER, BOB: OTHER, CAROL: RATE}, 1), *changes({}, {BOB: THIRD})]
+    records = [*filled({ALICE: OTHER, BOB: OTHER, CAROL: RATE}, 1), *plain_changes({}, {BOB: THIRD})]
     wanted = {ALICE: RATE, BOB: THIRD}
     if starts:
         topic = second_topic(*records)
@@ -467,7 +500,7 @@ async def test_restored_quotas_of_the_same_topic_are_not_replaced():
 async def test_running_gateway_adds_nothing_to_newer_quotas():
     """The peer had read one change more when the topic was deleted: the removal of a quota."""
     topic = KeptTopic()
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.delete()
         topic.exists = True
@@ -496,7 +529,7 @@ async def restored_while(topic, meanwhile, copy):
 @pytest.mark.parametrize("later", [{BOB: THIRD}, {}], ids=["changed", "removed"])
 async def test_restored_quota_does_not_replace_concurrent_change(later):
     topic = second_topic(*filled({ALICE: OTHER, BOB: OTHER}, 1))
-    meanwhile = changes({BOB: OTHER}, later)
+    meanwhile = plain_changes({BOB: OTHER}, later)
     assert await restored_while(topic, meanwhile, known({ALICE: RATE, BOB: RATE}, 2)) == {ALICE: RATE} | later
 
 
@@ -517,7 +550,7 @@ def delete_second_topic(topic, monkeypatch):
 async def test_change_in_a_topic_that_is_deleted_again_is_kept(monkeypatch):
     topic = KeptTopic()
     both = {ALICE: RATE, BOB: RATE}
-    put(topic, *changes({}, both), settled())
+    put(topic, *plain_changes({}, both), settled())
     delete_second_topic(topic, monkeypatch)
     async with gateway(topic, {}) as here:
         topic.delete()
@@ -531,11 +564,11 @@ async def test_restored_quotas_enter_no_newer_topic(monkeypatch):
     """The quotas to restore lack those that the topic has."""
     topic = KeptTopic()
     delete_second_topic(topic, monkeypatch)
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
         topic.delete()
         topic.exists = True
-        put(topic, *changes({}, {BOB: OTHER}))
+        put(topic, *plain_changes({}, {BOB: OTHER}))
         while topic.generation == 2 or not here.log.whole:
             await here.log._log.looked()
     assert table(topic).quotas == {ALICE: RATE, BOB: RATE}
@@ -562,7 +595,7 @@ async def test_repeated_change_does_not_replace_later_change():
 
     def arrive(number):
         if number in (1, 2):  # the restored quota, and the peer's first change again
-            put(topic, *changes({}, {BOB: RATE if number == 1 else THIRD}), wakes=False)
+            put(topic, *plain_changes({}, {BOB: RATE if number == 1 else THIRD}), wakes=False)
         return False
 
     topic.fails = arrive
@@ -599,7 +632,7 @@ async def test_first_change_of_a_new_topic_has_the_position():
 
 async def test_position_goes_on_in_a_new_topic():
     topic, copy = KeptTopic(), Copy({})
-    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, copy) as here:
         await copy.positioned.wait()
         before, _ = copy.position, copy.positioned.clear()
@@ -621,7 +654,7 @@ async def test_empty_topic_has_a_position():
 @pytest.mark.parametrize("concluded", [False, True], ids=["a change only", "a settled record"])
 async def test_starting_gateway_completes_topic_with_a_change_only(concluded):
     """The gateway that was to put back the other quotas was killed after the first change in the new topic."""
-    topic = second_topic(*changes({}, {ALICE: OTHER}), *([settled()] if concluded else []))
+    topic = second_topic(*plain_changes({}, {ALICE: OTHER}), *([settled()] if concluded else []))
     wanted = {ALICE: OTHER} if concluded else {ALICE: OTHER, BOB: RATE}
     async with gateway(topic, known({ALICE: RATE, BOB: RATE}, 3)) as here:
         await here.until_reported(wanted)
@@ -630,7 +663,7 @@ async def test_starting_gateway_completes_topic_with_a_change_only(concluded):
 
 async def test_last_change_is_in_the_copy_of_a_gateway_that_ends():
     topic, copy = KeptTopic(), Copy({})
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
     async with gateway(topic, copy) as here:
         await copy.positioned.wait()
         copy.failing = 1_000
@@ -645,7 +678,7 @@ async def test_last_change_is_in_the_copy_of_a_gateway_that_ends():
 async def test_copy_of_another_process_is_left_alone():
     """The workers of the next supervisor have the same file."""
     topic, copy = KeptTopic(), Copy({})
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
     async with gateway(topic, copy) as here:
         await copy.positioned.wait()
         here.log._writes_copy = lambda: False
@@ -668,7 +701,7 @@ async def test_gateway_that_ends_waits_for_a_copy_under_way():
         return await save(before, after)
 
     copy.save = slow_save
-    put(topic, *changes({}, {ALICE: RATE}), settled())
+    put(topic, *plain_changes({}, {ALICE: RATE}), settled())
     async with gateway(topic, copy) as here:
         await under_way.wait()
     ended = asyncio.create_task(here.log.stop())

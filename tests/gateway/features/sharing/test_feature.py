@@ -58,7 +58,7 @@ class Reader:
 
     def read(self, sequence: int, total: int) -> None:
         use = EntityUse("produce", Tags("alice", None), total, total)
-        self.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))))
+        self.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))), [])
 
 
 async def test_last_record_of_a_backlog_counts() -> None:
@@ -88,7 +88,7 @@ async def test_entity_of_an_earlier_record_of_a_fetch_counts() -> None:
         await reader.fetch_ends()
         before = reader.used()
         reader.read(3, 5_000_000)
-        reader.sharing.on_record(OTHER, encode(UseMessage(4, (EntityUse("produce", Tags("bob", None), 1, 1),))))
+        reader.sharing.on_record(OTHER, encode(UseMessage(4, (EntityUse("produce", Tags("bob", None), 1, 1),))), [])
         await reader.fetch_ends()
         assert reader.used() - before > 4_500_000
 
@@ -103,7 +103,7 @@ async def test_all_records_of_a_short_gap_count() -> None:
         reader.read(3, 5_000_000)
         for sequence in range(4, 4 + EXPIRY_INTERVALS):
             use = EntityUse("produce", Tags("bob", None), sequence, sequence)
-            reader.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))))
+            reader.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))), [])
         await reader.fetch_ends()
         assert reader.used() - before > 4_500_000
 
@@ -115,7 +115,7 @@ async def test_last_record_counts_before_tombstone() -> None:
             await reader.fetch_ends()
         before = reader.used()
         reader.read(3, 4_000_000)
-        reader.sharing.on_record(OTHER, None)
+        reader.sharing.on_record(OTHER, None, [])
         await reader.fetch_ends()
         assert reader.used() - before > 2_500_000
         assert reader.sharing.report().entities == 0
@@ -124,7 +124,7 @@ async def test_last_record_counts_before_tombstone() -> None:
 async def test_topic_of_foreign_keys_takes_no_memory() -> None:
     async with Reader() as reader:
         for number in range(3 * MAX_MEMBERS):
-            reader.sharing.on_record(str(number).encode(), b"{}")
+            reader.sharing.on_record(str(number).encode(), b"{}", [])
         await reader.fetch_ends()
         assert reader.sharing.report().skipped["bad_key"] == 3 * MAX_MEMBERS
 
