@@ -38,8 +38,8 @@ MAX_REFUSED: Final = 1024
 """The most requests of a client that a pause refuses before it mutes the client."""
 
 MAX_KEPT: Final = 100
-"""If Weir keeps more topics and partitions of a Produce until its answer, the client's next request waits for that answer. Weir
-keeps them if it refuses a part of the request."""
+"""Weir keeps the topics and partitions of a Produce until its answer, if it refuses a part of the request. After more than this
+number on a connection, the next request waits for the answers."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _KIND: Final = KIND.name
@@ -51,7 +51,7 @@ class ProduceHandler:
     """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
-        "_client", "_connection", "_fast_path", "_gaps", "_gate", "_half_closed", "_inspector", "_internal",
+        "_client", "_connection", "_fast_path", "_gaps", "_gate", "_half_closed", "_inspector", "_internal", "_kept",
         "_own_topics", "_pay_from", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unpaid", "_unread",
         "_wire",
     )  # fmt: skip
@@ -68,6 +68,7 @@ class ProduceHandler:
         self._internal: tuple[Bucket, ...] = (context.engine.internal,)
         self._gaps = SequenceGaps()
         self._inspector: ProduceInspector | None = None
+        self._kept = 0  # topics and partitions of requests that are refused in part, since no next request had to wait for them
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
@@ -214,9 +215,12 @@ class ProduceHandler:
             rest = _wanting_answer(request, rest)
         if inspected.ends:
             return Close(rest, f"a partition is refused, and {NO_ANSWER}")
-        if rest is not None and inspected.kept > MAX_KEPT:
+        if rest is not None:
+            self._kept += inspected.kept
+        if self._kept > MAX_KEPT:
             # Otherwise a client that pipelines could have Weir keep the topics of many requests, in 100 times their bytes.
             self._throttle.hold(request.entry, now)
+            self._kept = 0
         return Replace(rest) if rest is not None else Answer(inspected.answer(now))
 
     def _open(self, request: Request, now: float) -> InspectedProduce:

@@ -410,6 +410,21 @@ def test_request_behind_a_long_cut_one_waits(partitions):
     t.broker_got(*([m.heartbeat(2)] if waits else []))
 
 
+def test_request_behind_many_short_cut_ones_waits():
+    t = Metered()
+    t.goes_over()
+    cold = (COLD, dict.fromkeys(range(7), b"z"))
+    answered = produced(1, (COLD, dict.fromkeys(range(7), 0)))
+    at_once = MAX_KEPT // 10 + 1
+    requests = [produce(1, (HOT, {0: b"x"}), cold)] * (at_once + 1)
+    t.client_sends(*requests)
+    t.broker_got(*[produce(1, cold)] * at_once)
+    t.broker_answers(*[answered] * (at_once - 1))
+    t.broker_got()
+    t.broker_answers(answered)
+    t.broker_got(produce(1, cold))
+
+
 def test_long_request_without_a_cut_is_not_awaited():
     t = Metered()
     t.goes_over()
