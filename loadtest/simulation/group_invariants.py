@@ -12,7 +12,7 @@ from gateway.quotas.kinds.produce import KIND as PRODUCE
 from loadtest.simulation.brokers import Cluster
 from loadtest.simulation.clients import SimulatedClient
 from loadtest.simulation.gateway_host import GUARANTEES, GatewayHost
-from loadtest.simulation.invariants import TOPIC_SECONDS, allowance, is_undisturbed, largest_debt, uses_of
+from loadtest.simulation.invariants import TOPIC_SECONDS, is_undisturbed, largest_debt, one_request_each, uses_of
 from loadtest.simulation.kafka_messages import CLIENT_IDS
 from loadtest.simulation.network import Verdicts
 from loadtest.simulation.plan import Plan
@@ -85,7 +85,7 @@ class GroupWatch:
         division = plan.interval_ms / 1000.0 if plan.sharing else INTERVAL_SECONDS
         burst = max(float(capacity) * division, _FULL_REQUEST)
         everybody = plan.numbers(CLIENT_IDS)
-        bound = allowance(cluster, everybody) + capacity * division * ENTITLED_PART
+        bound = one_request_each(cluster, everybody) + _borrowers_debt(plan, cluster) + capacity * division * ENTITLED_PART
         kept, seconds = 0.0, 0.0
         if plan.sharing:
             members = plan.gateways + sum(fault.kind in ("kill_gateway", "restart_gateway") for fault in plan.faults)
@@ -120,6 +120,19 @@ class GroupWatch:
             since = now if since is None else since
             if now - since >= _SETTLE_SECONDS + _MEASURED_SECONDS:
                 yield now - _MEASURED_SECONDS, now
+
+
+def _borrowers_debt(plan: Plan, cluster: Cluster) -> float:
+    """The debt of the parent at which the clients of one group use only their entitlement while they borrow.
+
+    Each of them waits for the debt divided by the capacity.
+    """
+    spare = 1.0 - sum(part for _, part, _ in GUARANTEES.values())
+    weights = sum(weight for _, _, weight in GUARANTEES.values())
+    return max(
+        one_request_each(cluster, plan.numbers(members)) / (part + spare * weight / weights)
+        for members, part, weight in GUARANTEES.values()
+    )
 
 
 def _muted_for(session: Session) -> Iterator[str]:

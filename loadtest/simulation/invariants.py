@@ -259,12 +259,17 @@ def uses_of(incarnation: Incarnation, members: Collection[int]) -> list[tuple[fl
 
 def allowance(cluster: Cluster, members: Collection[int]) -> float:
     """Two requests of each client: a new connection waits while the bucket is in debt, so reconnecting gains nothing."""
+    return 2.0 * one_request_each(cluster, members)
+
+
+def one_request_each(cluster: Cluster, members: Collection[int]) -> float:
+    """The bytes of the largest Produce of each client."""
     largest: dict[int, int] = {}
     for sent in cluster.sent.values():
         client = sent.connection // CONNECTIONS
         if client in members and sent.head.api == 0:
             largest[client] = max(largest.get(client, 0), len(sent.frame))
-    return 2.0 * sum(largest.values())
+    return float(sum(largest.values()))
 
 
 def largest_debt(
