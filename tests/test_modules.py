@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +24,18 @@ def test_no_two_modules_have_one_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_no_two_public_classes_have_one_name() -> None:
-    trees = [ast.parse(path.read_bytes()) for path in MODULES]
-    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+def test_no_two_public_types_have_one_name() -> None:
+    """Classes, and names of types such as `JsonObject = Mapping[str, Any]`."""
+    names = Counter(name for path in MODULES for name in types_of(ast.parse(path.read_text())) if name[0] != "_")
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def types_of(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name[0].isupper() and not name.isupper():
+                if isinstance(value, ast.Call):  # a TypeVar
+                    continue
+                yield name

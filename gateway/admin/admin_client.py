@@ -6,10 +6,11 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
+from gateway.admin.json_text import JsonObject
 from gateway.terminal_text import printable
 from gateway.version import weir_version
 
@@ -22,8 +23,6 @@ _REFUSALS: Final = frozenset(
 _REMEDY: Final = "start the gateway, or name its admin.host and admin.port with --admin"
 _BUILD: Final = re.compile(r'^weir_build_info\{version="([^"]+)"\}', re.MULTILINE)
 _UNKNOWN: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
-
-JsonObject = Mapping[str, Any]
 
 
 class AdminUnreachableError(Exception):

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway import clock
 from gateway.admin.http import Page, json_page
+from gateway.admin.json_text import JsonObject
 from gateway.admin.query import QueryError, check_names, read_address, read_number, read_truth
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import ListedSession
@@ -33,11 +34,9 @@ MIN_SAMPLE_SECONDS: Final = 1.0
 MAX_SAMPLE_SECONDS: Final = 10.0
 """The bytes per second are a mean over so many seconds: since the last reading, if that is not older."""
 
-Row = Mapping[str, Any]
-
 _EXACT: Final = {"user": "user", "client-id": "client_id", "group": "group", "listener": "listener"}
 FILTERS: Final = (*_EXACT, "ip", "broker", "software", "throttled", "text")
-SORTS: Final[Mapping[str, Callable[[Row], Any]]] = {
+SORTS: Final[Mapping[str, Callable[[JsonObject], Any]]] = {
     "bytes": lambda row: -row["bytes_per_second"],
     "throttle": lambda row: -row["throttle_left"],
     "since": lambda row: row["since"],
@@ -85,16 +84,16 @@ class ConnectionQuery:
         return cls(rest, sort, reverse, read_number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
                    read_number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
 
-    def wants(self, row: Row) -> bool:
+    def wants(self, row: JsonObject) -> bool:
         return all(_matches(name, wanted, row) for name, wanted in self.filters.items())
 
-    def part(self, rows: Iterable[Row]) -> list[Row]:
+    def part(self, rows: Iterable[JsonObject]) -> list[JsonObject]:
         """The rows of the answer, in their order."""
         ordered = sorted(rows, key=lambda row: (SORTS[self.sort](row), row["address"]), reverse=self.reverse)
         return ordered[0 if self.whole else self.offset : self.offset + self.limit]
 
 
-def _matches(name: str, wanted: str, row: Row) -> bool:
+def _matches(name: str, wanted: str, row: JsonObject) -> bool:
     match name:
         case "ip":
             return str(row["address"]).rpartition(":")[0] == wanted
@@ -138,7 +137,7 @@ class ConnectionList:
         # Thousands of rows take long, so a thread looks through them.
         return await asyncio.to_thread(_answer, query, rows)
 
-    async def _rows(self) -> list[Row]:
+    async def _rows(self) -> list[JsonObject]:
         if not MIN_SAMPLE_SECONDS <= self._monotonic() - self._read_at <= MAX_SAMPLE_SECONDS:
             if self._monotonic() - self._read_at > MAX_SAMPLE_SECONDS:
                 await in_slices(self._facts())
@@ -162,20 +161,20 @@ class ConnectionList:
 
 def _listed(
     found: Iterable[ConnectionFacts], before: Mapping[tuple[str, float], tuple[int, int]], since: float, now: float, wall: float
-) -> Steps[list[Row]]:
-    rows: list[Row] = []
+) -> Steps[list[JsonObject]]:
+    rows: list[JsonObject] = []
     for each in found:
         rows.append(_row(each, before.get((each.address, each.begun)), now - since, now, wall))
         yield
     return rows
 
 
-def _answer(query: ConnectionQuery, rows: Sequence[Row]) -> dict[str, Any]:
+def _answer(query: ConnectionQuery, rows: Sequence[JsonObject]) -> dict[str, Any]:
     wanted = [row for row in rows if query.wants(row)]
     return {"total": len(rows), "matching": len(wanted), "rows": query.part(wanted)}
 
 
-def _row(facts: ConnectionFacts, before: tuple[int, int] | None, seconds: float, now: float, wall: float) -> Row:
+def _row(facts: ConnectionFacts, before: tuple[int, int] | None, seconds: float, now: float, wall: float) -> JsonObject:
     """A connection that was not open `seconds` ago has its mean since it began."""
     received, sent = before or (0, 0)
     over = max(now - facts.begun if before is None else seconds, MIN_SAMPLE_SECONDS)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from gateway.admin.admin_client import JsonObject
+    from gateway.admin.json_text import JsonObject
 
 _SORTS: Final = ("bytes", "throttle", "since", "user", "client-id", "group", "software", "ip", "listener", "broker")
 _MAX_LIMIT: Final = 1_000

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from gateway.admin.explanation import ClientNames
 from gateway.admin.http import Page, json_page
+from gateway.admin.json_text import JsonObject
 from gateway.admin.query import QueryError, check_names, read_address
 from gateway.admin.rows import EARLY
 from gateway.quotas.entity import ANONYMOUS, OTHER, short_name
@@ -31,8 +32,6 @@ _PAGE: Final = files("gateway.admin").joinpath("entity.html")
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-Row = Mapping[str, Any]
 
 
 class EntityUsage(NamedTuple):
@@ -55,7 +54,7 @@ class EntityNames(NamedTuple):
         parts = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip), ("group", self.group))
         return ", ".join(f"{kind} {name or '(empty)'}" for kind, name in parts if name is not None)
 
-    def owns(self, row: Row) -> bool:
+    def owns(self, row: JsonObject) -> bool:
         """True if the bucket belongs to this entity alone.
 
         A user owns the buckets of all its client-ids. A client-id without a user owns only buckets that all of its users
@@ -165,7 +164,7 @@ def entity_page(entity: EntityNames, rows: list[dict[str, Any]], usage: EntityUs
     )
 
 
-def _card(row: Row) -> str:
+def _card(row: JsonObject) -> str:
     kind = KINDS[row["kind"]]
     limited = row["limit"] is not None
     facts = [("Use now", kind.text(row["rate"]))]
@@ -202,7 +201,7 @@ def _card(row: Row) -> str:
     )
 
 
-def _whole(row: Row) -> str:
+def _whole(row: JsonObject) -> str:
     return "limit, or of the present share of a capacity" if row["group"] else "limit"
 
 
@@ -210,7 +209,7 @@ def _requests(count: int) -> str:
     return "1 request" if count == 1 else f"{count:,} requests"
 
 
-def _bar(row: Row) -> str:
+def _bar(row: JsonObject) -> str:
     """A bar that ends at 150 %, with a mark at 100 %."""
     percent = min(row["used_ratio"] / 1.5, 1.0) * 100
     tone = " over" if row["used_ratio"] > 1.0 else ""

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.admin_client import JsonObject, ask
+from gateway.admin.admin_client import ask
 from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
+from gateway.admin.json_text import JsonObject
 from gateway.admin.table import formatter
 from gateway.quotas.snapshot import wait_text
 from gateway.terminal_text import printable

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from gateway.admin.json_text import JsonObject
 from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
@@ -32,9 +33,6 @@ _HIDDEN_NAMES: Final = (
 _OF_BROKERS: Final = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
 
 _BUCKET: Final = ("user", "client_id", "ip", "group")
-
-Row = Mapping[str, Any]
-"""A row of `/api/quotas`."""
 
 
 class ClientNames(NamedTuple):
@@ -90,7 +88,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     }
 
 
-def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+def with_use(answer: Mapping[str, Any], rows: Sequence[JsonObject]) -> dict[str, Any]:
     """The answer with the current use of the client's buckets. A bucket without recent use has no row.
 
     With `scope: broker`, a quota is there once for each broker that has a bucket; only the first one has candidates.
@@ -106,8 +104,8 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _with_rows(quotas: Iterable[Row], rows: Iterable[Row]) -> list[dict[str, Any]]:
-    by_bucket: dict[tuple[str, ...], list[Row]] = {}
+def _with_rows(quotas: Iterable[JsonObject], rows: Iterable[JsonObject]) -> list[dict[str, Any]]:
+    by_bucket: dict[tuple[str, ...], list[JsonObject]] = {}
     for row in sorted(rows, key=lambda row: str(row["broker"])):
         by_bucket.setdefault((row["kind"], *(row[part] for part in _BUCKET)), []).append(row)
     used: list[dict[str, Any]] = []
@@ -355,5 +353,5 @@ def _binds_now(quota: Mapping[str, Any], part: str) -> str:
     )
 
 
-def _at_broker(use: Row) -> str:
+def _at_broker(use: JsonObject) -> str:
     return f" at broker {use['broker']}" if use["broker"] else ""

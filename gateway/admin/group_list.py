@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway import clock
 from gateway.admin.http import Page, json_page
+from gateway.admin.json_text import JsonObject
 from gateway.admin.query import QueryError, check_names, read_number
 from gateway.admin.single_flight import SingleFlight
 from gateway.log import iso
@@ -18,8 +19,6 @@ from gateway.quotas.kinds import CLIENT_KINDS, KINDS
 PATH: Final = "/api/groups"
 PARAMETERS: Final = ("kind", "text", "limit")
 MAX_LIMIT: Final = 10_000
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class GroupQuery:
         words = tuple(query.get("text", "").casefold().split())
         return cls(kind, words, read_number("limit", query.get("limit"), 1, MAX_LIMIT, MAX_LIMIT))
 
-    def part(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def part(self, rows: Sequence[JsonObject]) -> dict[str, Any]:
         """The busiest `limit` of the matching rows, and all groups above them, in the order of `rows`.
 
         A row has a group's numbers of one kind. A group whose clients wait is busier than others. Then its part of the whole
@@ -48,7 +47,7 @@ class GroupQuery:
         """
         of_kind = [row for row in rows if not self.kind or row["kind"] == self.kind]
         by_name = {(row["kind"], row["group"]): row for row in of_kind}
-        paths: dict[tuple[str, str], list[Row]] = {}
+        paths: dict[tuple[str, str], list[JsonObject]] = {}
         for key, row in by_name.items():  # parents come first
             paths[key] = [*paths.get((row["kind"], row["parent"]), ()), row]
         matching = [path for path in paths.values() if self._matches(path)]
@@ -64,12 +63,12 @@ class GroupQuery:
             "groups": [row for key, row in by_name.items() if key in wanted],
         }
 
-    def _matches(self, path: Sequence[Row]) -> bool:
+    def _matches(self, path: Sequence[JsonObject]) -> bool:
         names = " ".join([row["group"] for row in path]).casefold() if self.words else ""
         return all(word in names for word in self.words)
 
 
-def _busy(path: Sequence[Row]) -> tuple[bool, float]:
+def _busy(path: Sequence[JsonObject]) -> tuple[bool, float]:
     capacity, row = path[0]["ceiling"], path[-1]
     return row["wants_more"], max(row["use"], row["allocation"]) / capacity if capacity else 0.0
 

@@ -5,8 +5,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.admin_client import JsonObject, ask
+from gateway.admin.admin_client import ask
 from gateway.admin.group_list import PATH
+from gateway.admin.json_text import JsonObject
 from gateway.admin.table import formatter, show
 from gateway.terminal_text import printable
 

@@ -62,7 +62,7 @@ class BadRequests(logging.Filter):
 
 _BAD_REQUESTS: Final = BadRequests()
 
-Address = tuple[str, int]
+TcpAddress = tuple[str, int]
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -81,7 +81,7 @@ class PageServer:
         self,
         pages: Mapping[str, Page],
         live: LiveFeed | None,
-        at: Address | Path,
+        at: TcpAddress | Path,
         allowed_hosts: Callable[[], Collection[str]],
         port_key: str = "admin.port",
         actions: Mapping[str, Page] = MappingProxyType({}),
@@ -227,5 +227,5 @@ def _live_page() -> tuple[str, str]:
     )
 
 
-def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
+def _site(runner: web.AppRunner, at: TcpAddress | Path) -> web.BaseSite:
     return web.TCPSite(runner, *at) if isinstance(at, tuple) else web.UnixSite(runner, at)

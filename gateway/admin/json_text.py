@@ -1,10 +1,13 @@
 """JSON of the admin port, made in steps: a gateway has thousands of rows, and each call of the encoder stops the event loop."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
 from gateway.steps import Steps
+
+JsonObject = Mapping[str, Any]
 
 _DEEPEST: Final = 3
 """Objects down to this depth are encoded entry by entry. The rows of lists lie above it."""

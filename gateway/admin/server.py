@@ -16,7 +16,7 @@ from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
 from gateway.admin.group_list import PATH as GROUPS
 from gateway.admin.group_list import groups_page
-from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.http import Page, PageServer, TcpAddress, json_page, shared, shared_metrics
 from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
@@ -35,7 +35,7 @@ ACTIVE_SECONDS: Final = 10.0
 class AdminServer(PageServer):
     """Serves `view` on `at`. With port 0 the system chooses one; `port` has it after `start`."""
 
-    def __init__(self, view: AdminView, at: Address | Path) -> None:
+    def __init__(self, view: AdminView, at: TcpAddress | Path) -> None:
         self._view = view
         snapshots = GatewaySnapshots(view)
         pages: dict[str, Page] = {

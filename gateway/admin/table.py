@@ -14,8 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.admin_client import JsonObject, ask
+from gateway.admin.admin_client import ask
 from gateway.admin.configured import CONFIGURED
+from gateway.admin.json_text import JsonObject
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
 from gateway.terminal_text import printable

@@ -11,8 +11,17 @@ from gateway.config.request_rates import rates_key
 from gateway.config.section import Section, described, given, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits
 from gateway.config.timed_rows import TimedKeys
-from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
-from gateway.quotas.entity import EntityName as Name
+from gateway.quotas.entity import (
+    DEFAULT,
+    EXEMPTIONS,
+    GROUP,
+    MAX_CONNECTIONS,
+    RATES,
+    ClientQuotaEntity,
+    Default,
+    EntityName,
+    EntityQuota,
+)
 from gateway.quotas.entity_row import entity_row
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import BY_API
@@ -49,14 +58,14 @@ def exemptions(value: bool | tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
     return (RATES in value, value) if isinstance(value, tuple) else (value, ())
 
 
-EntityName = Annotated[str | None, given(f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')]
+NameKey = Annotated[str | None, given(f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')]
 
 
 class _EntityKeys(Section):
     """The keys of an entity's row except the quotas, which the registry of kinds adds."""
 
-    user: EntityName = described(f"Name of a user; `{DEFAULT.value}` is every user without a row.", None)
-    client_id: EntityName = described(
+    user: NameKey = described(f"Name of a user; `{DEFAULT.value}` is every user without a row.", None)
+    client_id: NameKey = described(
         f"Name of a client-id, alone or together with `user`; `{DEFAULT.value}` is every client-id without a row.",
         None,
         alias="client-id",
@@ -139,7 +148,7 @@ def _keys_of(types: set[str]) -> list[str]:
     return [*rates, *most, *single, "shadow"]
 
 
-def _default_or_name(name: str | None) -> Name:
+def _default_or_name(name: str | None) -> EntityName:
     return DEFAULT if name == DEFAULT.value else name
 
 

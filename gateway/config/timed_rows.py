@@ -111,11 +111,11 @@ class TimedKeys(Section):
         return When(self.until, None if row is None else Schedule(days, row.start, row.to, row.zone))
 
 
-Places = Iterable[tuple[str, Sequence[EntityQuota]]]
+PlacedRows = Iterable[tuple[str, Sequence[EntityQuota]]]
 """The lists of rows by their key, such as `quotas.entities`."""
 
 
-def past_warnings(places: Places, at: datetime) -> Iterator[str]:
+def past_warnings(places: PlacedRows, at: datetime) -> Iterator[str]:
     """One line for each row with an `until` that is over."""
     for place, rows in places:
         for index, row in enumerate(rows):
@@ -126,7 +126,7 @@ def past_warnings(places: Places, at: datetime) -> Iterator[str]:
                 )
 
 
-def timed_lines(places: Places, at: datetime) -> Iterator[str]:
+def timed_lines(places: PlacedRows, at: datetime) -> Iterator[str]:
     """One line for each row that counts for a time: its state now, and the next change."""
     for place, rows in places:
         effective = {id(row) for row in rows_at(rows, at)[0]}  # to compare thousands of rows with each other takes seconds

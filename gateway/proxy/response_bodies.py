@@ -75,7 +75,7 @@ def patched(entry: Entry, frame: bytes, left: int) -> Data:
     return changed
 
 
-Change = Callable[[bytes, float], Data]
+BodyChange = Callable[[bytes, float], Data]
 """(whole frame, time of writing in monotonic seconds) -> the bytes to write instead"""
 
 
@@ -117,7 +117,7 @@ class DroppedBody:
 class CollectedBody:
     """A response that has to be seen whole before it can be changed. `held` counts its bytes."""
 
-    def __init__(self, change: Change, held: HeldAnswers) -> None:
+    def __init__(self, change: BodyChange, held: HeldAnswers) -> None:
         self._change = change
         self._held = held
         self._frame = bytearray()

@@ -20,7 +20,7 @@ from gateway.proxy.response_bodies import (
     REWRITES,
     SEARCHED_SINCE,
     Body,
-    Change,
+    BodyChange,
     CollectedBody,
     DroppedBody,
     SearchedBody,
@@ -320,7 +320,9 @@ class ResponseStream:
         pieces += (memoryview(chunk)[start:offset], INT32.pack(left))
         return offset + 4
 
-    def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
+    def _collect(
+        self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: BodyChange
+    ) -> int:
         """Collect a response, and change it once it is whole."""
         if after <= len(chunk):
             changed = change(chunk[pos:after], now)

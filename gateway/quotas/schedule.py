@@ -17,7 +17,7 @@ _DAYS_BACK: Final = 2
 _DAYS_AHEAD: Final = 16
 """A weekly window in the hour that a change to daylight saving skips is empty. So two weeks have to be looked at."""
 
-State = tuple[bool, datetime | None]
+RowState = tuple[bool, datetime | None]
 """(True if a row counts, the earliest moment at which that may change; None: never)"""
 
 
@@ -36,7 +36,7 @@ class Schedule:
     def __str__(self) -> str:
         return f"{days_text(self.days)} {clock_text(self.start)}-{clock_text(self.end)} {self.zone}"
 
-    def state(self, at: datetime) -> State:
+    def state(self, at: datetime) -> RowState:
         """True within a window. Windows without a pause between them are one."""
         end: datetime | None = None
         for first, last in self._windows(at):
@@ -86,7 +86,7 @@ class When:
         }
         return until | {"schedule": window}
 
-    def state(self, at: datetime) -> State:
+    def state(self, at: datetime) -> RowState:
         if self.until is not None and at >= self.until:
             return False, None
         if self.schedule is None:
@@ -115,7 +115,7 @@ def rows_at(rows: Sequence[RowT], at: datetime) -> tuple[tuple[RowT, ...], datet
 
     Of the rows with one identity, the first one within its time counts, else the one without a time.
     """
-    states: dict[When, State] = {}
+    states: dict[When, RowState] = {}
     chosen: dict[Hashable, int] = {}
     for index, row in enumerate(rows):
         when, before = row.when, chosen.get(row.identity)

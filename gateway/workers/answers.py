@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.admin.admin_client import JsonObject
+from gateway.admin.json_text import JsonObject
 
 _VOLUME_STATES = ("OPEN", "THROTTLE", "PAUSE")
 _TOPIC_SUMS = ("appended_bytes", "throttled_bytes", "throttled_total")

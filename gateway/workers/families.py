@@ -150,7 +150,7 @@ def config_families(effective: EffectiveConfig) -> list[Metric]:
     return [GaugeMetricFamily(row.name, row.help, float(values[row.name])) for row in METRICS if row.name in values]
 
 
-Page = Families | None
+WorkerFamilies = Families | None
 """A worker's metrics. None: the worker does not answer."""
 
 
@@ -161,7 +161,7 @@ class WorkerValue:
     kind: Literal["counter", "gauge"]
     name: str
     help: str
-    read: Callable[[WorkerPlace, Page], float | None]
+    read: Callable[[WorkerPlace, WorkerFamilies], float | None]
 
     def family(self, places: Iterable[WorkerPlace], pages: Mapping[int, Families]) -> Metric:
         """The metric with a sample for each worker. `pages` by process number."""
@@ -174,10 +174,10 @@ class WorkerValue:
         return family
 
 
-def _sum_of(name: str) -> Callable[[WorkerPlace, Page], float | None]:
+def _sum_of(name: str) -> Callable[[WorkerPlace, WorkerFamilies], float | None]:
     """None for a silent worker: Prometheus would read a counter of 0 as a restart, and count the whole value again."""
 
-    def read(_: WorkerPlace, page: Page) -> float | None:
+    def read(_: WorkerPlace, page: WorkerFamilies) -> float | None:
         if page is None:
             return None
         return sum(sample.value for family in page for sample in family.samples if sample.name == name)

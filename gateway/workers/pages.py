@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway import clock
-from gateway.admin.admin_client import JsonObject
 from gateway.admin.config_answer import config_answer, config_facts
 from gateway.admin.configured import CONFIGURED
 from gateway.admin.connection_list import PATH as CONNECTIONS
@@ -23,7 +22,8 @@ from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.group_list import PATH as GROUPS
 from gateway.admin.group_list import groups_page
-from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.http import Page, PageServer, TcpAddress, json_page, shared, shared_metrics
+from gateway.admin.json_text import JsonObject
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Given
@@ -76,7 +76,7 @@ class WorkersServer(PageServer):
     def __init__(
         self,
         places: Sequence[WorkerPlace],
-        at: Address,
+        at: TcpAddress,
         not_ready: Callable[[], str | None],
         restarts: Mapping[str, int],
         places_of_quotas: Callable[[], Places],

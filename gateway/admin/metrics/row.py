@@ -18,7 +18,7 @@ Read = Callable[[Scrape], Iterable[tuple[Labels, float]]]
 
 Merge = Literal["sum", "max", "min"]
 
-Report = TypeVar("Report")
+ReportT = TypeVar("ReportT")
 
 _MAX_LABEL = 200
 
@@ -139,10 +139,10 @@ def reasons(read: Callable[[Scrape], Mapping[str, int]], *first: str) -> Read:
     return samples
 
 
-def one_of(kind: type[Report]) -> Callable[[Callable[[Report], float]], Read]:
+def one_of(kind: type[ReportT]) -> Callable[[Callable[[ReportT], float]], Read]:
     """Make readers of one sample without labels from one kind of report; a gateway without such a report has no sample."""
 
-    def reader(read: Callable[[Report], float]) -> Read:
+    def reader(read: Callable[[ReportT], float]) -> Read:
         def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
             found = scrape.report(kind)
             if found is not None:
@@ -153,7 +153,7 @@ def one_of(kind: type[Report]) -> Callable[[Callable[[Report], float]], Read]:
     return reader
 
 
-def reasons_of(kind: type[Report], read: Callable[[Report], Mapping[str, int]]) -> Read:
+def reasons_of(kind: type[ReportT], read: Callable[[ReportT], Mapping[str, int]]) -> Read:
     """The same as `reasons`, from one kind of report."""
 
     def counts(scrape: Scrape) -> Mapping[str, int]:

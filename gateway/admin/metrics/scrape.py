@@ -9,7 +9,7 @@ from gateway.config.effective import EffectiveConfig
 from gateway.proxy.counters import Counters
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
-Report = TypeVar("Report")
+ReportT = TypeVar("ReportT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Reports:
 
     reports: tuple[object, ...]
 
-    def report(self, kind: type[Report]) -> Report | None:
+    def report(self, kind: type[ReportT]) -> ReportT | None:
         """The report of that class, if there is one."""
         return next((report for report in self.reports if isinstance(report, kind)), None)
 

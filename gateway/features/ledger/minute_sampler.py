@@ -12,8 +12,8 @@ from gateway.steps import Steps
 MINUTE = 60.0
 MAX_SAMPLES = 10_000
 
-Totals = tuple[int, int, float, int]
-_UNUSED: Totals = (0, 0, 0.0, 0)
+BucketTotals = tuple[int, int, float, int]
+_UNUSED: BucketTotals = (0, 0, 0.0, 0)
 SampleT = TypeVar("SampleT")
 
 
@@ -37,7 +37,7 @@ class _Use(NamedTuple):
     """One entity's use of one kind since the last sample. `resolution` is that of its last bucket."""
 
     resolution: Resolution
-    growth: Totals
+    growth: BucketTotals
     peak: float
 
 
@@ -59,7 +59,7 @@ class MinuteSampler(ABC, Generic[SampleT]):
     def __init__(self, wall: float) -> None:
         self._minute = wall // MINUTE
         self._from_its_beginning = False
-        self._seen: dict[Bucket, Totals] = {}
+        self._seen: dict[Bucket, BucketTotals] = {}
         self._peaks: dict[Bucket, float] = {}  # that a `take` has read and not returned yet
         self._forgotten: dict[tuple[str, Tags], _Use] = {}
         self._reading = False
@@ -67,15 +67,15 @@ class MinuteSampler(ABC, Generic[SampleT]):
         self.dropped = 0
 
     @abstractmethod
-    def _totals(self, bucket: Bucket) -> Totals:
+    def _totals(self, bucket: Bucket) -> BucketTotals:
         """Totals that only rise. The first is the amount, the last one the active seconds."""
 
     @abstractmethod
-    def _is_idle(self, growth: Totals) -> bool:
+    def _is_idle(self, growth: BucketTotals) -> bool:
         """True if the minute has no sample."""
 
     @abstractmethod
-    def _sample(self, head: SampleHead, growth: Totals, peak: float, *, partial: bool) -> SampleT:
+    def _sample(self, head: SampleHead, growth: BucketTotals, peak: float, *, partial: bool) -> SampleT:
         """`peak` is the largest figure of the minute, see `_take_peak`. `partial`: see `UsageSample.partial`."""
 
     def _take_peak(self, bucket: Bucket) -> float:  # noqa: ARG002
@@ -104,7 +104,7 @@ class MinuteSampler(ABC, Generic[SampleT]):
         began_ms = int(self._minute * MINUTE * 1000)
         is_over = minute == self._minute + 1  # otherwise it is the last call, or the clock was set
         partial = not (is_over and self._from_its_beginning)
-        seen: dict[Bucket, Totals] = {}
+        seen: dict[Bucket, BucketTotals] = {}
         samples: list[SampleT] = []
         dropped = 0
         for kind, use in self._uses(list(buckets), seen):
@@ -122,7 +122,7 @@ class MinuteSampler(ABC, Generic[SampleT]):
         self.dropped += dropped
         return samples
 
-    def _uses(self, buckets: list[Bucket], seen: dict[Bucket, Totals]) -> Iterator[tuple[str, _Use]]:
+    def _uses(self, buckets: list[Bucket], seen: dict[Bucket, BucketTotals]) -> Iterator[tuple[str, _Use]]:
         """The kinds and uses of all entities. `seen` gets the totals of the buckets."""
         forgotten = dict(self._forgotten)
         for bucket in buckets:
@@ -131,7 +131,7 @@ class MinuteSampler(ABC, Generic[SampleT]):
         for (kind, _), use in forgotten.items():
             yield kind, use
 
-    def _use(self, bucket: Bucket, now: Totals, earlier: _Use | None) -> _Use:
+    def _use(self, bucket: Bucket, now: BucketTotals, earlier: _Use | None) -> _Use:
         """The use of a bucket since the last sample, and of the `earlier` buckets of its entity."""
         before = self._seen.get(bucket, _UNUSED)
         growth = (now[0] - before[0], now[1] - before[1], now[2] - before[2], now[3] - before[3])

@@ -1,7 +1,7 @@
 """Samples the throttles by shadow limits once a minute."""
 
 from gateway.events import ShadowSample
-from gateway.features.ledger.minute_sampler import MinuteSampler, SampleHead, Totals
+from gateway.features.ledger.minute_sampler import BucketTotals, MinuteSampler, SampleHead
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.meter import throttle_time_ms
 from gateway.quotas.shadows import ShadowBucket
@@ -10,7 +10,7 @@ from gateway.quotas.shadows import ShadowBucket
 class ShadowSampler(MinuteSampler[ShadowSample]):
     """The totals are amount, throttled requests, throttle time in seconds, and active seconds. The peak is the longest one."""
 
-    def _totals(self, bucket: Bucket) -> Totals:
+    def _totals(self, bucket: Bucket) -> BucketTotals:
         return bucket.amount_total, bucket.throttled_total, bucket.throttle_seconds_total, bucket.active_seconds
 
     def _take_peak(self, bucket: Bucket) -> float:
@@ -19,10 +19,10 @@ class ShadowSampler(MinuteSampler[ShadowSample]):
             longest, bucket.longest = bucket.longest, 0.0
         return longest
 
-    def _is_idle(self, growth: Totals) -> bool:
+    def _is_idle(self, growth: BucketTotals) -> bool:
         return growth[:2] == (0, 0)
 
-    def _sample(self, head: SampleHead, growth: Totals, peak: float, *, partial: bool) -> ShadowSample:  # noqa: ARG002
+    def _sample(self, head: SampleHead, growth: BucketTotals, peak: float, *, partial: bool) -> ShadowSample:  # noqa: ARG002
         return ShadowSample(
             **head,
             count=growth[1],

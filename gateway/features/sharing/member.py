@@ -34,7 +34,7 @@ from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import Part, UsageAccount, UsageKey
 from gateway.steps import Steps, at_once
 
-Record = tuple[bytes, bytes | None]
+MemberRecord = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
 
 CROWD = 100
@@ -216,11 +216,11 @@ class Member:
         kind, name = entity
         return self._by_kind[kind].peer_account(kind, name, now)
 
-    def step(self, now: float, *, publish: bool = True) -> list[Record]:
+    def step(self, now: float, *, publish: bool = True) -> list[MemberRecord]:
         """As `steps`, without a pause."""
         return at_once(self.steps(lambda: now, publish=publish))
 
-    def steps(self, clock: Callable[[], float], *, publish: bool) -> Steps[list[Record]]:
+    def steps(self, clock: Callable[[], float], *, publish: bool) -> Steps[list[MemberRecord]]:
         """Compute the shares once per interval. Returns the record to publish, if any.
 
         The caller passes `publish=False` while the last record is in flight. The presumed use of peers stays charged then.
@@ -242,10 +242,10 @@ class Member:
         """The last record has failed: the next record repeats its use."""
         self._own.not_published()
 
-    def final_records(self, now: float) -> list[Record]:
+    def final_records(self, now: float) -> list[MemberRecord]:
         """The last use, and a tombstone, after which peers forget this member at once."""
         at_once(self._count(lambda: now))
-        records: list[Record] = []
+        records: list[MemberRecord] = []
         for _ in range(LAST_RECORDS):
             left_out = self.status.left_out_total
             records.append(at_once(self._record(lambda: now, last=True)))
@@ -253,7 +253,7 @@ class Member:
                 break
         return [*records, (self.identity.encode(), None)]
 
-    def _record(self, clock: Callable[[], float], *, last: bool = False) -> Steps[Record]:
+    def _record(self, clock: Callable[[], float], *, last: bool = False) -> Steps[MemberRecord]:
         self._sequence += 1
         sequence, members = self._sequence, self.status.members
         connections, turns, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)

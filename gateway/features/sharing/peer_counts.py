@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from math import ceil
 from typing import Final, Protocol
 
-from gateway.features.sharing.use_message import MAX_COUNTS, MAX_TURNS, CountKey, encoded_size
+from gateway.features.sharing.use_message import MAX_COUNTS, MAX_TURNS, PeerCountKey, encoded_size
 
 COUNTS_OF_ALL: Final = 2_000
 """The maximum number of counts that the messages of all members have in one interval."""
@@ -24,14 +24,14 @@ class SharedCounts(Protocol):
         """The kinds with few counts. Each message has all of these; the others take turns if they are too many."""
         ...
 
-    def open_counts(self, members: int, known: Container[CountKey]) -> Iterable[tuple[CountKey, int, int]]:
+    def open_counts(self, members: int, known: Container[PeerCountKey]) -> Iterable[tuple[PeerCountKey, int, int]]:
         """Each count that is `known` to peers, or at least half of one member's part of its maximum, with the maximum.
 
         Without such a count at any member, all members together have less than half of the maximum.
         """
         ...
 
-    def heed_peers(self, peers: Mapping[CountKey, int], parts: int) -> None:
+    def heed_peers(self, peers: Mapping[PeerCountKey, int], parts: int) -> None:
         """Count the connections of peers as well. This gateway has one part of `parts` of each maximum."""
         ...
 
@@ -41,14 +41,14 @@ class PeerCounts:
 
     def __init__(self, own: SharedCounts | None) -> None:
         self._own = own
-        self._queue: dict[CountKey, None] = {}  # own counts that take turns: those that have waited longest come first
-        self._messages: dict[str, list[Mapping[CountKey, int]]] = {}  # of each peer, the last one at the end
-        self._of: dict[str, dict[CountKey, int]] = {}
+        self._queue: dict[PeerCountKey, None] = {}  # own counts that take turns: those that have waited longest come first
+        self._messages: dict[str, list[Mapping[PeerCountKey, int]]] = {}  # of each peer, the last one at the end
+        self._of: dict[str, dict[PeerCountKey, int]] = {}
         self._kept = 0  # counts in all of `_messages`
-        self._sums: dict[CountKey, int] = {}
+        self._sums: dict[PeerCountKey, int] = {}
         self._parts = 1
 
-    def receive(self, identity: str, counts: Mapping[CountKey, int], turns: int = 1) -> None:
+    def receive(self, identity: str, counts: Mapping[PeerCountKey, int], turns: int = 1) -> None:
         """Replace the counts of a peer by those of its last `turns` messages, of which this is the last one."""
         messages = self._messages.setdefault(identity, [])
         messages.append(counts)
@@ -57,13 +57,13 @@ class PeerCounts:
         self._kept += len(counts) - sum(map(len, dropped))
         known = self._of.setdefault(identity, {})
         changed = False
-        for key in counts.keys() | set[CountKey]().union(*dropped):
+        for key in counts.keys() | set[PeerCountKey]().union(*dropped):
             count = next((each[key] for each in reversed(messages) if key in each), 0)
             changed |= self._replace(known, key, count)
         if changed:
             self._update_own()
 
-    def _replace(self, known: dict[CountKey, int], key: CountKey, count: int) -> bool:
+    def _replace(self, known: dict[PeerCountKey, int], key: PeerCountKey, count: int) -> bool:
         """Replace one count of a peer. True if it has changed."""
         before = known.get(key, 0)
         if count == before:
@@ -87,7 +87,7 @@ class PeerCounts:
             self._parts = parts
             self._update_own()
 
-    def chosen(self, members: int, room: int) -> tuple[dict[CountKey, int], int, int]:
+    def chosen(self, members: int, room: int) -> tuple[dict[PeerCountKey, int], int, int]:
         """The counts to publish in a message with `room` bytes for them, the turns, and how many are left out of the message.
 
         So many messages as there are turns have each count at least once. The few counts come first, then those that have
@@ -100,7 +100,7 @@ class PeerCounts:
         few = [key for key in counts if key[0] in self._own.kinds][:MAX_COUNTS]
         waiting = [key for key in {**self._queue, **counts} if key in counts and key[0] not in self._own.kinds]
         most = min(MAX_COUNTS - len(few), max(LEAST_COUNTS, COUNTS_OF_ALL // members))
-        chosen: dict[CountKey, int] = {}
+        chosen: dict[PeerCountKey, int] = {}
         for key in (*few, *waiting[:most]):
             room -= _ROW_BYTES + encoded_size(key[1])
             if room < 0:

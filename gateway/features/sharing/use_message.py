@@ -42,7 +42,7 @@ MAX_DEMANDS = 1_000
 DemandKey = tuple[str, str]
 """A kind and the name of a group."""
 
-CountKey = tuple[str, str]
+PeerCountKey = tuple[str, str]
 """The open connections of a listener, the gateway, an address or a user: its kind and its name."""
 
 ID_DIGITS = 16
@@ -70,7 +70,7 @@ class UseMessage:
     sequence: int
     entities: tuple[EntityUse, ...]
     skipped: tuple[str, ...] = ()
-    connections: Mapping[CountKey, int] = field(default_factory=dict)
+    connections: Mapping[PeerCountKey, int] = field(default_factory=dict)
     demands: Mapping[DemandKey, float] = field(default_factory=dict)
     turns: int = 1
 
@@ -159,12 +159,12 @@ def _broker(text: str | None) -> int | None:
     return broker
 
 
-def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
+def _connections(rows: object, skipped: list[str]) -> dict[PeerCountKey, int]:
     if not isinstance(rows, list):
         raise BadRecordError("bad_type", "Connections is not a list")
     if len(rows) > MAX_COUNTS:
         raise BadRecordError("too_large", f"{len(rows)} counts of connections, more than {MAX_COUNTS}")
-    counts: dict[CountKey, int] = {}
+    counts: dict[PeerCountKey, int] = {}
     for row in rows:
         match row:
             case [str(kind), str(name), int(count)] if _is_short(kind, name) and 0 <= count <= MAX_INT64:

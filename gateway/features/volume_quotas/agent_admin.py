@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from gateway.admin.http import Address, Page, PageServer, shared_metrics
+from gateway.admin.http import Page, PageServer, TcpAddress, shared_metrics
 from gateway.admin.metrics.row import Given, families
 from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
 from gateway.features.volume_quotas.report import PublisherReport
@@ -18,7 +18,7 @@ class AgentServer(PageServer):
     """Serves `/metrics`, `/livez` and `/readyz`. The agent is ready for `freshness` seconds after each publication."""
 
     def __init__(
-        self, report: Callable[[], PublisherReport], freshness: float, at: Address, allowed_hosts: Collection[str] = ()
+        self, report: Callable[[], PublisherReport], freshness: float, at: TcpAddress, allowed_hosts: Collection[str] = ()
     ) -> None:
         self._report = report
         self._freshness = freshness

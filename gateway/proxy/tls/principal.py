@@ -50,7 +50,7 @@ class HugeSubjectError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PrincipalRule:
     """`RULE:pattern/replacement/[LU]`. `pattern` is None for `DEFAULT`."""
 
     pattern: re.Pattern[str] | None
@@ -119,8 +119,8 @@ class PrincipalMapping:
         return next((user for rule in self._rules if (user := rule.apply(subject)) is not None), None)
 
 
-def _parse(text: str) -> list[Rule]:
-    rules: list[Rule] = []
+def _parse(text: str) -> list[PrincipalRule]:
+    rules: list[PrincipalRule] = []
     at = 0
     while at < len(text) or not rules:
         found = _RULE.match(text, at)
@@ -128,9 +128,9 @@ def _parse(text: str) -> list[Rule]:
             raise BadRuleError(f"{text[at:].strip() or 'the empty text'!r} is not a rule")
         at = found.end()
         if found["default"]:
-            rules.append(Rule(None, "", ""))
+            rules.append(PrincipalRule(None, "", ""))
         else:
-            rules.append(Rule(_compiled(found["pattern"], found["name"]), found["name"], found["case"]))
+            rules.append(PrincipalRule(_compiled(found["pattern"], found["name"]), found["name"], found["case"]))
     return rules
 
 

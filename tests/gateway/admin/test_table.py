@@ -14,8 +14,9 @@ from aiohttp import web
 from rich.console import Console
 from rich.text import Text
 
-from gateway.admin.admin_client import AdminUnreachableError, JsonObject, ask
+from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.admin.group_table import show_groups
+from gateway.admin.json_text import JsonObject
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.table import forgive_debts, quota_table, show, show_quotas
