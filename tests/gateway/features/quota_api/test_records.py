@@ -170,6 +170,33 @@ def test_unreadable_record_is_skipped_and_counted(what):
     assert not table.settled
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"rubbish", b"{}", b'{"after": "x", "keys": []}', b'{"after": 1, "keys": [2]}', b" " * 20_000],
+    ids=["empty", "no JSON", "no keys", "a hash that is text", "a key that is a number", "too long"],
+)
+@pytest.mark.parametrize("limits", [RATE, {}], ids=["set", "removed"])
+def test_change_with_unreadable_header_is_skipped(limits, header):
+    table = heard(entity_record(ALICE, {"before": 1.0}))
+    assert take(table, (*entity_record(ALICE, limits), ("change", header))) == "damaged"
+    assert table.quotas == {ALICE: {"before": 1.0}}
+
+
+def test_headers_of_others_and_fields_of_later_versions_are_ignored():
+    header = b'{"after": null, "keys": ["producer_byte_rate"], "since": 1}'
+    table = heard((KEY, VALUE, ("other", b"rubbish"), ("change", header)))
+    assert table.quotas == {ALICE: RATE}
+
+
+def test_change_beside_one_of_weir_0_2_replaces_it():
+    """Weir 0.2 writes no header, and replaces all limits of the entity."""
+    table = heard(entity_record(ALICE, {"a": 1.0}))
+    (change,) = table.changes({ALICE: {"a": 1.0, "b": 2.0}})
+    assert take(table, change) is None
+    assert take(table, entity_record(ALICE, {"a": 3.0})) is None
+    assert table.quotas == {ALICE: {"a": 3.0}}
+
+
 def test_fields_of_later_versions_are_ignored():
     table = heard((KEY, json.dumps({"version": 1, "quotas": RATE, "since": "yesterday"}).encode()))
     assert table.quotas == {ALICE: RATE}
