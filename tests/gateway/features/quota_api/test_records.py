@@ -182,7 +182,7 @@ def test_change_with_unreadable_header_is_skipped(limits, header):
     assert table.quotas == {ALICE: {"before": 1.0}}
 
 
-def test_headers_of_others_and_fields_of_later_versions_are_ignored():
+def test_other_headers_and_later_fields_of_a_header_are_ignored():
     header = b'{"after": null, "keys": ["producer_byte_rate"], "since": 1}'
     table = heard((KEY, VALUE, ("other", b"rubbish"), ("change", header)))
     assert table.quotas == {ALICE: RATE}
