@@ -203,9 +203,13 @@ class QuotaAdmin:
 
     async def _confirm(self, changing: list[tuple[AlterTask, Alteration]], after: DynamicQuotas) -> NotSavedError | None:
         """Let the store keep the quotas that already have the value that was asked for."""
-        asked = {change.entity for _, wanted in changing for change in wanted.changes}
+        asked: dict[ClientQuotaEntity, dict[str, None]] = {}
+        for _, wanted in changing:
+            for entity, key, _ in wanted.changes:
+                if self._quotas.get(entity, {}).get(key) == after.get(entity, {}).get(key):
+                    asked.setdefault(entity, {})[key] = None
         try:
-            await self._store.confirm([each for each in asked if self._quotas.get(each) == after.get(each)])
+            await self._store.confirm(asked)
         except NotSavedError as error:
             return error
         return None

@@ -7,7 +7,7 @@ overrides the copy.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 
 from gateway import clock
@@ -18,9 +18,10 @@ from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
 from gateway.cluster.topic_spec import TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from gateway.features.quota_api.records import CLAIM_SECONDS, SKIPPED, QuotaRecords, claim, rebased, restored_records, settled
+from gateway.features.quota_api.rules import AskedKeys
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, QuotaCopy
 from gateway.log import first_lines
-from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
+from gateway.quotas.entity import DynamicQuotas
 
 SAVE_SECONDS = 15.0
 """The timeout of a change, from its first record until Weir has read the records back."""
@@ -60,7 +61,7 @@ class QuotaTopic:
         self._to_copy = asyncio.Event()
         self._saving = asyncio.Lock()
         self._gateway = secrets.token_hex(_ID_BYTES)
-        self._table = QuotaRecords()
+        self._table = QuotaRecords(self._gateway, self._topic_id)
         self._skipped = self._table.skipped
         self._known: DynamicQuotas = {}
         self._position: HistoryPosition | None = None  # that of `_known`
@@ -103,10 +104,10 @@ class QuotaTopic:
         """Publish the difference, and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
         return await self._change(lambda: self._table.changes(rebased(before, after, self._table.quotas)))
 
-    async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
-        """Publish the quotas of these entities as changes, unless no gateway can replace them. Raises NotSavedError."""
-        if self._table.unconfirmed(entities):
-            await self._change(lambda: self._table.unconfirmed(entities))
+    async def confirm(self, asked: AskedKeys) -> None:
+        """Publish these quotas as changes, unless no gateway can replace them. Raises NotSavedError."""
+        if self._table.unconfirmed(asked):
+            await self._change(lambda: self._table.unconfirmed(asked))
 
     async def _change(self, difference: Callable[[], list[Record]]) -> DynamicQuotas:
         topic, begun, is_kept = self.topic, False, False
@@ -325,7 +326,7 @@ class QuotaTopic:
 
     def _on_new_topic(self) -> None:
         """Start to fill a topic that was created again, or has lost records, with the known quotas."""
-        self._table = QuotaRecords()
+        self._table = QuotaRecords(self._gateway, self._topic_id)
         self._table.skipped = self._skipped
         self._to_put_back = self._dirty = True
         # After an interruption, this gateway may lack the last changes.

@@ -3,13 +3,15 @@
     key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys sorted
     value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: no quotas
 
-Each change has a header: the hash of the entity's last record that its gateway knew, and the changed keys.
+Each change has a header: its gateway, the topic's id, the hash of the entity's last record that the gateway knew, and the
+changed keys. The gateway's name is random, so that two equal changes have two hashes.
 
-    change: {"after": 152703514822431, "keys": ["producer_byte_rate"]}
+    change: {"by": "0f3a...", "topic": "9f0c...", "after": 152703514822431, "keys": ["producer_byte_rate"]}
 
 If `after` is another record than the entity's last one, two gateways have changed the entity at the same moment. Readers then
 take only `keys` from the later record. Its gateway publishes the entity again with all quotas, because compaction keeps only
-the last record. Weir 0.2 ignores this header.
+the last record. The same holds for a record that comes late, after its topic was deleted and created again. Weir 0.2 ignores
+this header.
 
 The first `claim` in the log wins: that gateway fills an empty topic from its state file. After the record `settled` the topic
 is complete. Without any claim, the first record of an entity settles the topic as well.
@@ -19,12 +21,12 @@ is complete. Without any claim, the first record of an entity settles the topic 
 
 `history` and `position` are the `HistoryPosition` of the gateway that filled the topic. Its records have `"restored": 41`. The
 records of several such gateways may mix with each other and with later changes. A later change overrides restored records, also
-those behind it. Of the restored records, those of the highest position are in effect.
+those behind it, but decides on its own keys only. Of the restored records, those of the highest position are in effect.
 """
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import Annotated, Final
 
@@ -32,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gateway.alterations import QuotaApiError
 from gateway.cluster.record_batches import Headers, Record
-from gateway.features.quota_api.rules import MAX_ENTITIES, checked_entity
+from gateway.features.quota_api.rules import MAX_ENTITIES, AskedKeys, checked_entity
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION: Final = 1
@@ -68,6 +70,7 @@ class _Quotas(_Version):
 
 
 class _Change(_Saved):
+    topic: str
     after: int | None
     keys: list[str]
 
@@ -105,7 +108,10 @@ def settled(history: str | None = None, position: int = 0) -> Record:
 class QuotaRecords:
     """The table of the records read so far. Times are this gateway's monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, gateway: str = "", topic: Callable[[], str] = str) -> None:
+        """`gateway` is its name in this topic. `topic` returns the topic's id, once a record has been read."""
+        self._gateway = gateway
+        self._topic = topic
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
         self.removed: dict[ClientQuotaEntity, None] = {}
         self.restored: dict[ClientQuotaEntity, int] = {}
@@ -118,6 +124,7 @@ class QuotaRecords:
         self._claim: tuple[str, float] | None = None
         self._last: dict[ClientQuotaEntity, int] = {}  # the hash of the last record of each entity in `quotas` and `removed`
         self._torn: dict[ClientQuotaEntity, None] = {}  # a reader that begins at a later record gets other quotas
+        self._decided: dict[ClientQuotaEntity, frozenset[str]] = {}  # the changed keys of entities that may have older ones
         self._bytes = 0  # of the names in `quotas`
         self._removed_bytes = 0
 
@@ -167,27 +174,51 @@ class QuotaRecords:
                 change = _Change.model_validate_json(header)
         except (ValidationError, QuotaApiError):
             return "damaged"
-        is_next = change is None or self._is_next(entity, change.after)
-        whole = limits if change is None or is_next else _with(self.quotas.get(entity, {}), limits, change.keys)
+        is_repeated = restored == _CHANGED and entity in self._decided
+        if restored is not None and (is_repeated or self._overrides(entity, restored)):
+            self._settle_unless_claimed()
+            return None
+        state = self.quotas.get(entity, {})
+        is_next = change is None or self._is_next(entity, change)
+        whole = limits
+        if restored is not None:
+            whole = _with(limits, state, self._decided.get(entity, ()))
+        elif change is not None and not is_next:
+            whole = _with(state, limits, change.keys)
         if whole and not self._has_room(entity, whole):
             return "too_many_entities"
         self._settle_unless_claimed()
-        if restored is not None and self._overrides(entity, restored):
-            return None
-        self._last[entity] = _hash(value, header)
-        self._set(entity, whole)
-        self.restored.pop(entity, None)
         if restored is not None:
             self.restored[entity] = restored
+        else:
+            self._note_change(entity, change, is_next=is_next)
+        self._last[entity] = _hash(value, header)
+        self._set(entity, whole)
         if is_next:
             self._torn.pop(entity, None)
         elif whole != limits:
             self._torn[entity] = None
         return None
 
-    def _is_next(self, entity: ClientQuotaEntity, after: int | None) -> bool:
-        """False if the gateway that made a change has missed an earlier change of the entity."""
-        return entity in self.restored or self._last.get(entity, after) == after
+    def _is_next(self, entity: ClientQuotaEntity, change: _Change) -> bool:
+        """False if the gateway that made a change has missed an earlier record of the entity."""
+        if change.topic != self._topic():
+            return False
+        if self.restored.get(entity) == _CHANGED:  # repeated for compaction, so `after` is an earlier record
+            return True
+        return self._last.get(entity, change.after) == change.after
+
+    def _note_change(self, entity: ClientQuotaEntity, change: _Change | None, *, is_next: bool) -> None:
+        """Note the keys that changes decide on. A newer gateway may still put the entity's other quotas back."""
+        if entity in self._last:
+            others_may_come = entity in self._decided or self.restored.get(entity, _CHANGED) != _CHANGED
+        else:
+            others_may_come = change is not None and (change.after is None or not is_next)
+        if change is not None and others_may_come:
+            self._decided[entity] = self._decided.get(entity, frozenset()).union(change.keys)
+        else:
+            self._decided.pop(entity, None)
+            self.restored.pop(entity, None)
 
     def _has_room(self, entity: ClientQuotaEntity, limits: dict[str, float]) -> bool:
         old = self.quotas.get(entity)
@@ -223,7 +254,8 @@ class QuotaRecords:
 
     def _overrides(self, entity: ClientQuotaEntity, position: int) -> bool:
         """True if the topic has a later state of the entity than a gateway that was at `position`."""
-        if entity in self.removed or (entity in self.quotas and entity not in self.restored):
+        is_known = entity in self.removed or (entity in self.quotas and entity not in self.restored)
+        if is_known and entity not in self._decided:
             return True
         return position < max(self.restored.get(entity, 0), self.origin)
 
@@ -231,8 +263,12 @@ class QuotaRecords:
         """Drop restored quotas that a gateway with a higher position did not know: they had been removed."""
         self.origin = max(position, self.origin)
         for entity in [entity for entity, restored in self.restored.items() if restored < self.origin]:
-            self._drop(entity)
-            del self.restored[entity], self._last[entity]
+            del self.restored[entity]
+            if entity in self._decided:
+                self._set(entity, _with({}, self.quotas.get(entity, {}), self._decided[entity]))
+            else:
+                self._drop(entity)
+                del self._last[entity]
 
     def _settle_unless_claimed(self) -> None:
         """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""
@@ -244,23 +280,38 @@ class QuotaRecords:
 
         `newer`: with those of entities that a gateway with a lower position has restored.
         """
-        wanted = known if newer else {entity: limits for entity, limits in known.items() if entity not in self.quotas}
-        return {entity: limits for entity, limits in wanted.items() if not self._overrides(entity, position)}
+        lacking = {entity: limits for entity, limits in known.items() if newer or not self._is_whole(entity)}
+        return {entity: limits for entity, limits in lacking.items() if not self._overrides(entity, position)}
+
+    def _is_whole(self, entity: ClientQuotaEntity) -> bool:
+        return entity in self.quotas and (entity in self.restored or entity not in self._decided)
 
     def changes(self, wanted: DynamicQuotas) -> list[Record]:
         """The records of a change to the quotas `wanted`."""
         changed = [each for each in {**self.quotas, **wanted} if self.quotas.get(each) != wanted.get(each)]
         return [self._change(entity, wanted.get(entity, {})) for entity in changed]
 
-    def _change(self, entity: ClientQuotaEntity, limits: Mapping[str, float]) -> Record:
+    def _change(self, entity: ClientQuotaEntity, limits: Mapping[str, float], asked: Iterable[str] = ()) -> Record:
         old = self.quotas.get(entity, {})
-        keys = [key for key in {**old, **limits} if old.get(key) != limits.get(key)]
-        return (*entity_record(entity, limits), (_CHANGE, json.dumps({"after": self._last.get(entity), "keys": keys}).encode()))
+        keys = [key for key in dict.fromkeys((*old, *limits, *asked)) if key in asked or old.get(key) != limits.get(key)]
+        change = {"by": self._gateway, "topic": self._topic(), "after": self._last.get(entity), "keys": keys}
+        return (*entity_record(entity, limits), (_CHANGE, json.dumps(change).encode()))
 
-    def unconfirmed(self, entities: Iterable[ClientQuotaEntity]) -> list[Record]:
-        """The records that make the state of these entities a later change, if a newer gateway may replace it."""
-        restored = [each for each in entities if self.history is not None and not self._overrides(each, _CHANGED)]
-        return [self._change(entity, self.quotas.get(entity, {})) for entity in restored]
+    def unconfirmed(self, asked: AskedKeys) -> list[Record]:
+        """The records that make these quotas a later change, if a newer gateway may replace them."""
+        if self.history is None:
+            return []
+        return [
+            self._change(entity, self.quotas.get(entity, {}), keys)
+            for entity, keys in asked.items()
+            if self._is_open(entity, keys)
+        ]
+
+    def _is_open(self, entity: ClientQuotaEntity, keys: Collection[str]) -> bool:
+        """True if no record of this topic decides on one of the quotas."""
+        if entity in self._decided:
+            return not self._decided[entity].issuperset(keys)
+        return not self._overrides(entity, _CHANGED)
 
     def completing(self, records: Iterable[Record]) -> list[Record]:
         """The records with all quotas of entities whose last record is one of `records`, and lacks another gateway's change."""
@@ -274,9 +325,8 @@ class QuotaRecords:
         """
         present = {**self.quotas, **self.removed}
         late = [entity for entity, limits in put.items() if entity in present and self.quotas.get(entity) != limits]
-        records = [
-            entity_record(entity, self.quotas.get(entity, {}), restored=self.restored.get(entity, _CHANGED)) for entity in late
-        ]
+        positions = {entity: _CHANGED if entity in self._decided else self.restored.get(entity, _CHANGED) for entity in late}
+        records = [entity_record(entity, self.quotas.get(entity, {}), restored=at) for entity, at in positions.items()]
         if self.history is not None and (self.history, self.origin) != (history, position):
             records.append(settled(self.history, self.origin))
         return records

@@ -4,7 +4,7 @@ Rules, codes and texts follow `ClientQuotaControlManager` and `ClientQuotasImage
 rule differs: Weir refuses NaN and infinity, because no client could be limited to such a value.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from typing import Final, NamedTuple
 
@@ -29,6 +29,9 @@ from protocol.bodies.client_quotas import (
 )
 from protocol.cursor import MAX_STRING_BYTES
 from protocol.error_codes import ErrorCode
+
+AskedKeys = Mapping[ClientQuotaEntity, Collection[str]]
+"""Quotas that a request names: the keys of each entity."""
 
 MAX_ENTITIES: Final = 100_000
 """The maximum number of entities with quotas from the API. The entities of the config file do not count."""

@@ -8,7 +8,7 @@ As in Kafka's protocol, null is the default entity.
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.alterations import Parts, entity_of
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import GROUPS, POSITION, TOPICS, beside
+from gateway.features.quota_api.rules import AskedKeys
 from gateway.files.file_lock import FileLock
 from gateway.files.path_faults import write_remedy
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
@@ -66,8 +67,8 @@ class QuotaStore(Protocol):
         """Read every change that another gateway has answered until now. Raises NotSavedError."""
         ...
 
-    async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
-        """Keep the quotas of these entities, although a request for them changes nothing. Raises NotSavedError."""
+    async def confirm(self, asked: AskedKeys) -> None:
+        """Keep the quotas that a request names and does not change. Raises NotSavedError."""
         ...
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
@@ -133,7 +134,7 @@ class StateFile:
     async def catch_up(self) -> None:
         """Returns at once, because no other gateway writes the file."""
 
-    async def confirm(self, entities: Collection[ClientQuotaEntity]) -> None:
+    async def confirm(self, asked: AskedKeys) -> None:
         """Returns at once, because no other gateway writes the file."""
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:

@@ -7,7 +7,7 @@ WORDS = (
     b'{"user":"alice"}', b'{"client-id":null,"user":"alice"}', b'{"ip":"10.0.0.1"}', b'{"group":"g"}', b"migration",
     b'"version":1',
     b'{"version":1,"quotas":{"producer_byte_rate":1e6}}', b'"claimed_by":null', b'"claimed_by":"0f3a"', b"1e999", b"\n\n",
-    b'{"after":null,"keys":[]}',
+    b'{"topic":"","after":null,"keys":[]}',
 )  # fmt: skip
 
 
@@ -38,5 +38,5 @@ def seeds():
         entity_record(ClientQuotaEntity(DEFAULT), {"consumer_byte_rate": 0.5}), entity_record(alice, {}),
     ]  # fmt: skip
     yield b"\n".join(part or b"" for record in records for part in (*record, b""))
-    change = b'{"after":7,"keys":["consumer_byte_rate"]}'
+    change = b'{"topic":"","after":7,"keys":["consumer_byte_rate"]}'
     yield b"\n".join(part or b"" for record in records[1:2] * 2 for part in (*record, change))

@@ -9,8 +9,8 @@ def take(table, record, now=0.0):
     return table.receive(key, value, headers, now)
 
 
-def heard(*records, now=0.0):
-    table = QuotaRecords()
+def heard(*records, now=0.0, topic=""):
+    table = QuotaRecords(topic=lambda: topic)
     for record in records:
         assert take(table, record, now) is None
     return table

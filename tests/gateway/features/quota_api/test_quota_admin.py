@@ -45,7 +45,7 @@ class MemoryStore:
     async def catch_up(self):
         pass
 
-    async def confirm(self, entities):
+    async def confirm(self, asked):
         pass
 
     async def save(self, before, after):

@@ -110,13 +110,17 @@ def put(topic, *records, wakes=True):
 
 
 def table(topic):
-    return heard(*topic.records())
+    return heard(*topic.records(), topic=topic_id(topic))
+
+
+def topic_id(topic):
+    return bytes([topic.generation]).hex()
 
 
 def compacted(topic):
     records = topic.records()
     last = {key: place for place, (key, *_) in enumerate(records)}
-    return heard(*[record for place, record in enumerate(records) if last[record[0]] == place])
+    return heard(*[record for place, record in enumerate(records) if last[record[0]] == place], topic=topic_id(topic))
 
 
 def second_topic(*records):
@@ -524,6 +528,15 @@ async def restored_while(topic, meanwhile, copy):
         await here.log.catch_up()
     assert here.log._known == table(topic).quotas == compacted(topic).quotas
     return here.log._known
+
+
+@pytest.mark.parametrize("wakes", [True, False], ids=["earlier", "at the same moment"])
+async def test_change_of_another_limit_leaves_the_old_ones(wakes):
+    """A gateway without old quotas changes one limit in the new topic. Then a peer puts all old limits back."""
+    change = heard(topic="02").changes({ALICE: FETCH})
+    old = known({ALICE: PRODUCE}, 2)
+    topic = second_topic(*filled({}, 1), *(change if wakes else []))
+    assert await restored_while(topic, [] if wakes else change, old) == {ALICE: PRODUCE | FETCH}
 
 
 @pytest.mark.parametrize("later", [{BOB: THIRD}, {}], ids=["changed", "removed"])

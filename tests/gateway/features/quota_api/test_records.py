@@ -54,9 +54,9 @@ def test_change_keeps_concurrent_changes_of_others():
 class Writer:
     """A gateway that changes single limits, and has read the log up to `position`."""
 
-    def __init__(self, log):
+    def __init__(self, name, log):
         self.log = log
-        self.table = QuotaRecords()
+        self.table = QuotaRecords(name)
         self.position = 0
         self.published = []
         self.end = 0  # the offset behind `published`
@@ -82,10 +82,11 @@ steps = st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("ab"), s
 
 @given(st.lists(steps, max_size=20))
 @example([(0, 0, "a", 1.0), (1, 0, "b", 2.0), (2, 1, "b", 2.0)])  # the last record is right by chance, the one before is not
+@example([(0, 0, "b", 1.0), (0, 1, "a", 1.0), (2, 2, "a", None), (2, 1, "b", None), (0, 0, "a", None), (1, 3, "a", 1.0)])
 @settings(max_examples=300)
 def test_no_concurrent_change_is_lost_whatever_compaction_keeps(steps):
     log, expected = [], {}
-    writers = [Writer(log) for _ in range(4)]
+    writers = [Writer(name, log) for name in "0123"]
     for number, count, key, limit in steps:
         writer = writers[number]
         writer.read(count)
@@ -118,6 +119,82 @@ def test_newer_quotas_replace_restored_ones():
     known = {ALICE: {"a": 1.0}, BOB: {"a": 1.0}}
     assert table.missing(known, 5, newer=True) == {ALICE: {"a": 1.0}}
     assert table.missing(known, 3, newer=True) == {}
+
+
+def first_changes(**limits):
+    """The records of a gateway that sets these limits of alice one after the other, in a topic without earlier quotas."""
+    table, records = heard(), []
+    for key, limit in limits.items():
+        records += table.changes({ALICE: table.quotas.get(ALICE, {}) | {key: limit}})
+        assert take(table, records[-1]) is None
+    return records
+
+
+OLD, OLDER = entity_record(ALICE, {"a": 1.0, "b": 1.0}, restored=5), entity_record(ALICE, {"a": 7.0, "c": 7.0}, restored=4)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [*first_changes(b=2.0), OLD],
+        [OLD, *first_changes(b=2.0)],
+        [*first_changes(b=2.0), OLDER, OLD],
+        [*first_changes(b=2.0), OLD, OLDER],
+    ],
+    ids=["before", "after", "higher position comes later", "higher position comes first"],
+)
+def test_restored_quotas_keep_what_a_change_decides(records):
+    """A gateway without old quotas sets `b`, and others put the old ones back, in any order."""
+    table = heard(*records)
+    assert table.quotas == {ALICE: {"a": 1.0, "b": 2.0}}
+
+
+@pytest.mark.parametrize("limits", [{"a": 1.0, "b": 2.0}, {"a": 1.0}, {}], ids=["set", "removed", "all removed"])
+def test_late_change_of_a_deleted_topic_decides_on_its_key(limits):
+    """`a` was removed after the change had been sent, and before it arrived in the next topic."""
+    deleted = QuotaRecords(topic=lambda: "first")
+    assert take(deleted, entity_record(ALICE, {"a": 1.0, "b": 1.0} if limits else {"b": 1.0})) is None
+    changes = deleted.changes({ALICE: limits} if limits else {})
+    table = QuotaRecords(topic=lambda: "second")
+    for record in [*changes, entity_record(BOB, RATE, restored=5), settled("h", 5)]:
+        assert take(table, record) is None
+    assert table.quotas.get(ALICE, {}) == {key: limit for key, limit in limits.items() if key == "b"}
+
+
+def test_removal_decides_on_its_key_only():
+    table = heard(settled("h", 1))
+    (removal,) = table.unconfirmed({ALICE: ["b"]})
+    assert heard(settled("h", 1), removal, OLD).quotas == {ALICE: {"a": 1.0}}
+    assert table.missing({ALICE: {"a": 1.0}}, 5, newer=True) == {ALICE: {"a": 1.0}}
+
+
+def test_all_changes_of_a_new_entity_decide():
+    assert heard(*first_changes(b=2.0, c=3.0), OLD).quotas == {ALICE: {"a": 1.0, "b": 2.0, "c": 3.0}}
+
+
+def test_newer_quotas_replace_restored_ones_beside_a_change():
+    table = heard(OLDER)
+    (change,) = table.changes({ALICE: {"a": 7.0, "c": 8.0}})
+    assert heard(OLDER, change, OLD).quotas == {ALICE: {"a": 1.0, "b": 1.0, "c": 8.0}}
+    assert heard(OLDER, change, settled("h", 5)).quotas == {ALICE: {"c": 8.0}}, "removed before the topic was deleted"
+
+
+def test_restored_quotas_of_a_lower_position_leave_the_change():
+    assert heard(*first_changes(b=2.0), OLDER, settled("h", 5)).quotas == {ALICE: {"b": 2.0}}
+
+
+def test_entity_with_a_first_change_is_put_back():
+    table = heard(*first_changes(b=2.0))
+    known = {ALICE: {"a": 1.0}}
+    assert table.missing(known, 5, newer=False) == known
+    assert heard(*first_changes(b=2.0), OLD).missing(known, 5, newer=False) == {}
+
+
+def test_request_that_changes_nothing_decides_on_its_keys():
+    table = heard(settled("h", 1), *first_changes(b=2.0))
+    assert table.unconfirmed({ALICE: ["b"]}) == []
+    (record,) = table.unconfirmed({ALICE: ["a", "b"]})
+    assert heard(settled("h", 1), *first_changes(b=2.0), record, OLD).quotas == {ALICE: {"b": 2.0}}
 
 
 def test_record_matches_its_documentation():
@@ -172,8 +249,16 @@ def test_unreadable_record_is_skipped_and_counted(what):
 
 @pytest.mark.parametrize(
     "header",
-    [b"", b"rubbish", b"{}", b'{"after": "x", "keys": []}', b'{"after": 1, "keys": [2]}', b" " * 20_000],
-    ids=["empty", "no JSON", "no keys", "a hash that is text", "a key that is a number", "too long"],
+    [
+        b"",
+        b"rubbish",
+        b"{}",
+        b'{"topic": "", "after": "x", "keys": []}',
+        b'{"topic": "", "after": 1, "keys": [2]}',
+        b'{"after": 1, "keys": []}',
+        b" " * 20_000,
+    ],
+    ids=["empty", "no JSON", "no keys", "a hash that is text", "a key that is a number", "no topic", "too long"],
 )
 @pytest.mark.parametrize("limits", [RATE, {}], ids=["set", "removed"])
 def test_change_with_unreadable_header_is_skipped(limits, header):
@@ -183,7 +268,7 @@ def test_change_with_unreadable_header_is_skipped(limits, header):
 
 
 def test_other_headers_and_later_fields_of_a_header_are_ignored():
-    header = b'{"after": null, "keys": ["producer_byte_rate"], "since": 1}'
+    header = b'{"topic": "", "after": null, "keys": ["producer_byte_rate"], "since": 1}'
     table = heard((KEY, VALUE, ("other", b"rubbish"), ("change", header)))
     assert table.quotas == {ALICE: RATE}
 
