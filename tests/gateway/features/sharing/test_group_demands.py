@@ -281,6 +281,18 @@ def test_demands_beyond_the_message_follow_in_the_next():
     assert len(subject.chosen(2, 1_000_000)[0]) == 10
 
 
+@pytest.mark.parametrize("steady", [10.0, inf])
+def test_changing_demands_keep_out_no_other(steady):
+    subject, wants, latest = PeerDemands(), Wants(), {}
+    for sequence in range(1, 41):
+        wants.demands = {("produce", f"g{number}"): 10.0 + sequence % 2 for number in range(1_000)}
+        wants.demands |= {("produce", f"steady{number}"): steady for number in range(10)}
+        subject.divide(wants, INTERVAL, float(sequence))
+        latest |= dict.fromkeys(subject.chosen(sequence, 64 * 1024)[0], sequence)
+    assert latest.keys() == wants.demands.keys()
+    assert min(latest.values()) > 40 - STALE_INTERVALS
+
+
 @pytest.mark.parametrize("character", ["g", "é", "\U0001f600"])
 def test_demands_with_long_names_keep_within_their_room(character):
     subject, wants = PeerDemands(), Wants()
