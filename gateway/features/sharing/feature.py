@@ -94,6 +94,7 @@ class Sharing(Feature[SharingConfig | None]):
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._log.run(), name="read the use of other gateways")
+                group.create_task(self._follow(), name="follow the end of each fetch")
                 group.create_task(self._deliver(), name="charge the use of other gateways")
                 group.create_task(self._publish(), name="publish the use of this gateway")
                 while True:
@@ -151,7 +152,6 @@ class Sharing(Feature[SharingConfig | None]):
         if len(key or b"") > ID_DIGITS or len(value or b"") > MAX_MESSAGE_BYTES:
             self._member.receive(key, value, clock.monotonic())  # it counts the reason and keeps nothing
             return
-        self._arrived.set()
         if key not in self._latest:
             self._latest[key] = deque(maxlen=self._member.timely_records(key, clock.monotonic()) + 1)
         waiting = self._latest[key]
@@ -160,20 +160,34 @@ class Sharing(Feature[SharingConfig | None]):
         waiting.append(value)
         self._waiting_bytes += len(value or b"")
         if len(self._latest) > MAX_MEMBERS or self._waiting_bytes > MAX_WAITING_BYTES:  # another program writes to the topic
+            self._collect()
             at_once(self._delivered())
 
+    async def _follow(self) -> None:
+        while True:
+            await self._log.looked()
+            self._fetch_ends()
+
+    def _fetch_ends(self) -> None:
+        """Give the member its records after those of a fetch have been read, or those of a backlog.
+
+        The reader pauses within a fetch. A part of a backlog would make a member alive, and the next part its use of minutes.
+        """
+        if self._log.status.behind:
+            self._backlog = True
+            return
+        self._collect()
+        self._backlog = False
+        self._arrived.set()
+
     async def _deliver(self) -> None:
-        """Give the member its records after those of a fetch have been read, or those of a backlog."""
         while True:
             await self._arrived.wait()
-            while self._log.status.behind:
-                self._backlog = True
-                await asyncio.sleep(self._member.interval)
             self._arrived.clear()
             await in_slices(self._delivered())
-            self._backlog = False
 
-    def _delivered(self) -> Steps[None]:
+    def _collect(self) -> None:
+        """Choose the records that the member gets."""
         for key, records in self._latest.items():
             kept = list(records)
             known = self._member.timely_records(key, clock.monotonic()) > TIMELY_RECORDS
@@ -182,6 +196,8 @@ class Sharing(Feature[SharingConfig | None]):
             self._due.extend((key, record) for record in kept)
         self._latest.clear()
         self._waiting_bytes = 0
+
+    def _delivered(self) -> Steps[None]:
         while self._due:
             self._member.receive(*self._due.popleft(), clock.monotonic())
             yield

@@ -102,20 +102,19 @@ class PeerDemands:
         return found
 
     def chosen(self, sequence: int, room: int) -> tuple[dict[DemandKey, float], int]:
-        """The own demands to publish in a message with `room` bytes for them, and how many are left out."""
+        """The own demands to publish in a message with `room` bytes for them, and how many are left out.
+
+        Those that have waited longest come first. Otherwise demands that change all the time would keep out the others.
+        """
         own = self._own
-        changed: list[DemandKey] = []
-        due: list[tuple[int, DemandKey]] = []
+        waiting: list[tuple[int, DemandKey]] = []
         for key in {**self._published, **own}:
-            demand = own.get(key, 0.0)
             before, at = self._published.get(key, (0.0, 0))
-            if _differ(before, demand):
-                changed.append(key)
-            elif sequence - at >= REPEAT_MESSAGES:
-                due.append((at, key))
-        waiting = changed + [key for _, key in sorted(due)]
+            if _differ(before, own.get(key, 0.0)) or sequence - at >= REPEAT_MESSAGES:
+                waiting.append((at, key))
+        waiting.sort()
         chosen: dict[DemandKey, float] = {}
-        for key in waiting[:MAX_DEMANDS]:
+        for _, key in waiting[:MAX_DEMANDS]:
             room -= _ROW_BYTES + encoded_size(key[1])
             if room < 0:
                 break

@@ -198,7 +198,8 @@ class VolumeWatch:
         return min(REFRESH_SECONDS, self.config.freshness_seconds / 4)
 
     def _note_brokers(self, brokers: Mapping[int, Address]) -> None:
-        self._volumes.brokers(frozenset(brokers), clock.monotonic())
+        if self._volumes.brokers(frozenset(brokers), clock.monotonic()) and self._begun:
+            self._wake_publisher.set()  # a new broker's missing usage would pause producers
 
     def _note_failure(self, error: ClusterError) -> None:
         _log.warning("the active brokers can't be asked for: %s", error, extra={"reason": "active_brokers"})
@@ -252,6 +253,8 @@ class VolumeWatch:
         now = clock.monotonic()
         previous, verdict = self._verdict, self._volumes.judge(now)
         self._verdict = verdict
+        if previous.state is VolumeState.OPEN and verdict.state is not VolumeState.OPEN:
+            self._wake_publisher.set()  # it waits for the long interval of an open gate
         enforce = self.config.enforce
         delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)

@@ -106,12 +106,18 @@ class ClusterVolumes:
         self.freshness = freshness
         self.when_unknown = when_unknown
 
-    def brokers(self, active: frozenset[int], now: float) -> None:
-        """Take over the brokers of a Metadata answer. An empty answer says nothing about the cluster."""
-        if active:
-            self._last_look = now
-            self._seen |= dict.fromkeys(active, now)
-            self._seen = {broker: seen for broker, seen in self._seen.items() if now - seen < self.freshness}
+    def brokers(self, active: frozenset[int], now: float) -> bool:
+        """Take over the brokers of a Metadata answer. An empty answer says nothing about the cluster.
+
+        Returns True if a broker was not active before.
+        """
+        if not active:
+            return False
+        self._last_look = now
+        known = self._seen
+        seen_at = known | dict.fromkeys(active, now)
+        self._seen = {broker: seen for broker, seen in seen_at.items() if now - seen < self.freshness}
+        return not active <= known.keys()
 
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over usage from `age` seconds ago; returns None, or the reason for skipping it.

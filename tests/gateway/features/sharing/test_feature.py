@@ -2,12 +2,15 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from gateway import clock
 from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
+from gateway.cluster.record_batches import batches_of
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.feature import Sharing
 from gateway.features.sharing.known_peers import MAX_MEMBERS
@@ -17,6 +20,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.meter import Window
+from tests.gateway.cluster.kept_topic import KeptTopic
 
 CAPACITY = 10_000_000.0
 WINDOW = Window(samples=11, seconds=600.0)
@@ -29,10 +33,10 @@ OTHER = b"f" * 16
 class Reader:
     """A gateway's sharing that receives records, and their bucket."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Callable[[], Any] | None = None) -> None:
         quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": LIMIT})
         self.engine = QuotaEngine(QuotaSettings(quotas=(quota,), window=WINDOW), clock.monotonic(), shared=True)
-        self.sharing = Sharing(SharingConfig(), ClusterMetadata(list).connect, self.engine)
+        self.sharing = Sharing(SharingConfig(), connect or ClusterMetadata(list).connect, self.engine)
 
     async def __aenter__(self) -> "Reader":
         self._delivering = asyncio.create_task(self.sharing._deliver())
@@ -43,7 +47,8 @@ class Reader:
 
     async def fetch_ends(self) -> None:
         """Let the event loop turn until the member has all records."""
-        while self.sharing._latest or self.sharing._due:  # noqa: ASYNC110 -- some turns of the event loop
+        self.sharing._fetch_ends()
+        while self.sharing._due:  # noqa: ASYNC110 -- some turns of the event loop
             await asyncio.sleep(0)
 
     @property
@@ -57,8 +62,11 @@ class Reader:
         return CAPACITY - (meter.tokens(clock.monotonic()) or 0.0)
 
     def read(self, sequence: int, total: int) -> None:
-        use = EntityUse("produce", Tags("alice", None), total, total)
-        self.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))), [])
+        self.sharing.on_record(OTHER, message(sequence, total), [])
+
+
+def message(sequence: int, total: int) -> bytes:
+    return encode(UseMessage(sequence, (EntityUse("produce", Tags("alice", None), total, total),)))
 
 
 async def test_last_record_of_a_backlog_counts() -> None:
@@ -70,6 +78,21 @@ async def test_last_record_of_a_backlog_counts() -> None:
         await reader.fetch_ends()
         assert reader.used() <= CAPACITY, "old use leaves no debt"
         assert reader.sharing.report().skipped == {}
+
+
+async def test_pauses_within_a_backlog_do_not_divide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cluster.topic_log.TURN_SECONDS", 0.0)
+    topic = KeptTopic()
+    for sequence in range(1, 50):
+        for batch, count in batches_of([(OTHER, message(sequence, sequence * 1_000_000))]):
+            topic.append(batch, count)
+    reader = Reader(topic.connect)
+    async with BackgroundTasks(Counter()) as tasks:
+        reader.sharing.start(tasks)
+        while not reader.sharing.report().reachable:
+            await reader.sharing._log.looked()
+        assert reader.used() <= LIMIT, "its records do not show whether the member lives"
+        assert reader.sharing.report().members == 1
 
 
 async def test_member_that_left_before_the_start_counts_nothing() -> None:

@@ -281,6 +281,28 @@ def test_demands_beyond_the_message_follow_in_the_next():
     assert len(subject.chosen(2, 1_000_000)[0]) == 10
 
 
+def test_demands_of_unknown_groups_take_no_memory():
+    (engine,) = begun(1, groups(a=(1, 0)))[0].engines
+    member = Member("f" * 16, engine, INTERVAL, START)
+    for sequence in range(1, 4):
+        demands = {("produce", f"{sequence}-{number}"): inf for number in range(MAX_DEMANDS - 2)}
+        demands |= {("produce", "a"): inf, ("fetch", "a"): inf}
+        member.receive(b"e" * 16, encode(UseMessage(sequence, (), demands=demands)), START)
+    assert member._demands.whole({}) == {("produce", "a"): inf}
+
+
+@pytest.mark.parametrize("steady", [10.0, inf])
+def test_changing_demands_keep_out_no_other(steady):
+    subject, wants, latest = PeerDemands(), Wants(), {}
+    for sequence in range(1, 41):
+        wants.demands = {("produce", f"g{number}"): 10.0 + sequence % 2 for number in range(1_000)}
+        wants.demands |= {("produce", f"steady{number}"): steady for number in range(10)}
+        subject.divide(wants, INTERVAL, float(sequence))
+        latest |= dict.fromkeys(subject.chosen(sequence, 64 * 1024)[0], sequence)
+    assert latest.keys() == wants.demands.keys()
+    assert min(latest.values()) > 40 - STALE_INTERVALS
+
+
 @pytest.mark.parametrize("character", ["g", "é", "\U0001f600"])
 def test_demands_with_long_names_keep_within_their_room(character):
     subject, wants = PeerDemands(), Wants()

@@ -323,6 +323,39 @@ async def test_usage_is_published_as_answers_arrive():
     await here.close()
 
 
+async def opened(topic, **config):
+    """A watch that has published usage and asks again after an hour."""
+    here = House(topic)
+    watch, _ = here.watch(source="log_dirs", publish_interval_ms=3_600_000, freshness_seconds=86_400, **config)
+    await here.until(lambda: here.states == ["OPEN"])
+    return here, watch
+
+
+@pytest.mark.usefixtures("patient")
+async def test_new_broker_is_asked_at_once():
+    topic = KeptTopic()
+    topic.disks = {1: 100, 2: 100}
+    here, watch = await opened(topic, when_unknown="OPEN")
+    topic.brokers[2] = ("127.0.0.1", 9093)
+    watch._note_brokers(topic.brokers)
+    while sorted(watch.report().ages) != [1, 2]:
+        await watch._log.looked()
+    await here.close()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("consumed", [700, 950])
+async def test_brokers_are_asked_again_when_the_gate_closes(consumed):
+    topic = KeptTopic()
+    topic.disks[1] = 100
+    here, _ = await opened(topic)
+    put(topic, clock.wall(), consumed)  # by another gateway
+    await here.until(lambda: here.gate.closed)
+    await here.until(lambda: not here.gate.closed)
+    assert here.states[-1] == "OPEN"
+    await here.close()
+
+
 async def test_watch_closes_all_its_connections():
     here = House(KeptTopic())
     watch, _ = here.watch(source="log_dirs")
