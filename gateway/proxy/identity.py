@@ -44,9 +44,9 @@ class Client:
     """
 
     __slots__ = (
-        "_arriving", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_limited", "_misplaced", "_next",
-        "_queue", "_queued", "_renamed", "_turn", "arrives_by", "behind", "broker", "client_id", "generation", "hot_buckets",
-        "ip", "lag_limits", "user",
+        "_arriving", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_let_in", "_limited",
+        "_misplaced", "_next", "_queue", "_queued", "_renamed", "_turn", "arrives_by", "behind", "broker", "client_id",
+        "generation", "hot_buckets", "ip", "lag_limits", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -58,6 +58,7 @@ class Client:
         self._queue = ""  # the kind whose buckets the connection's first request waits for
         self._next = 0  # the bucket of that kind whose queue it is in, or enters next
         self._turn = inf  # the latest end of its wait in that queue
+        self._let_in = inf  # an earlier end of that wait, for a member of a group
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
         self._arriving: tuple[Bucket, int, float] | None = None  # as above, with its turn: it came before the last bytes
         self.arrives_by = 0.0  # until then, others wait for the request that arrives after its wait; 0 without one
@@ -221,24 +222,24 @@ class Client:
         if kind != self._queue:
             self._queue = kind
             self._next = 0
-            self._turn = inf
+            self._turn = self._let_in = inf
         waited = self._turn < inf
         buckets = self.limited_buckets(kind, now)
         while self._next < len(buckets):
             bucket = buckets[self._next]
             amount = units + bucket.per_message + bucket.per_byte * size
-            delay, enforced, turn = bucket.enter_queue(amount, self._turn, now)
+            delay, enforced, turn = bucket.enter_queue(amount, min(self._turn, self._let_in), now)
             if enforced:
                 self._end_arrival()
                 self._queued = bucket, amount
-                self._turn = turn
+                self._turn = self._turn if waited else turn
             else:
                 if waited and arrives:
                     self._end_arrival()
-                    self._arriving = bucket, amount, turn
+                    self._arriving = bucket, amount, self._turn
                     self.arrives_by = bucket.first_requests.begin_arrival(amount, now)
                 self._next += 1
-                self._turn = inf
+                self._turn = self._let_in = inf
             waited = False
             if delay > 0.0:
                 return bucket, (delay, enforced)
@@ -248,12 +249,12 @@ class Client:
 
     def let_in_at(self, when: float) -> None:
         """The connection's request leaves the queue of its bucket at that time, if not earlier."""
-        self._turn = min(self._turn, when)
+        self._let_in = min(self._let_in, when)
 
     def leave(self, now: float) -> None:
         """Give all buckets back, as the connection is gone. Its turn in a queue is left for the client's next connection."""
         if self._queued is not None:
-            self._queued[0].first_requests.keep(self._turn, now)
+            self._queued[0].first_requests.keep(min(self._turn, self._let_in), now, member=self._let_in < self._turn)
         elif self._arriving is not None:
             bucket, _, turn = self._arriving
             bucket.first_requests.keep(turn, now)

@@ -19,9 +19,16 @@ def let_in(bucket: Bucket, verdict: QuotaVerdict, now: float) -> QuotaVerdict:
 
     At most `MEMBERS_PER_SECOND` such requests pass in spite of a debt, so that reconnecting gains little.
     """
-    wait = max(bucket.member_turn - now, 0.0)
-    if not verdict[1] or wait >= verdict[0]:
+    if not verdict[1]:
         return verdict
-    bucket.member_turn = now + wait + 1.0 / MEMBERS_PER_SECOND
+    wait = max(bucket.member_turn - now, 0.0)
+    latest = now + min(wait, verdict[0])
+    turn = bucket.first_requests.member_turn(latest, now)
+    if turn < latest:  # a member that is gone has left it
+        wait = max(turn - now, 0.0)
+    elif wait >= verdict[0]:
+        return verdict
+    else:
+        bucket.member_turn = now + wait + 1.0 / MEMBERS_PER_SECOND
     shorten(bucket, verdict[0], wait)
     return (wait, True) if wait >= LEAST_DELAY else (0.0, False)

@@ -253,6 +253,22 @@ def test_returning_members_pass_in_spite_of_a_debt():
     assert bucket.amount_total == amount + 5
 
 
+@pytest.mark.parametrize(("request_of", "passed"), [(m.heartbeat, 4), (m.metadata, 0)])
+def test_early_turns_of_closed_members_are_for_members(request_of, passed):
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    returning = [Transcript(engine=engine) for _ in range(5)]
+    for number, t in enumerate(returning):
+        t.client_sends(m.heartbeat(number))
+    for t in returning:
+        t.core.close(START)
+    later = [Transcript(engine=engine) for _ in range(6)]
+    for number, t in enumerate(later):
+        t.client_sends(request_of(number))
+        t.passes(0.4)
+    assert sum(bool(t.broker_inbox) for t in later) == passed
+
+
 def test_returning_members_commit_shortens_its_mute():
     engine, bucket, amount = in_debt()
     bucket.charge(amount, START)
