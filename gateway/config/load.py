@@ -25,6 +25,9 @@ _ROWS: Final = ("entities", "groups")
 """The keys of `quotas` whose rows know their lines in the file."""
 
 
+MAX_CONFIG_BYTES: Final = 32 << 20
+"""Half a million rows. The parser takes five times as much memory as the text, so a wrong file could end the gateway."""
+
 Check = Callable[[WeirConfig, Document, Path], Iterable[Problem]]
 """A check of the files that a config names. The path is the config file's."""
 
@@ -157,10 +160,17 @@ def load_for_connections(path: Path) -> WeirConfig:
     return _of_document(read_document(read_config_text(path), source=source), source, path.parent, _OF_CONNECTIONS)
 
 
-def read_config_text(path: Path, option: str = "--config") -> str:
-    """Raises ConfigError if the file is missing, unreadable or not UTF-8. `option` names the file on the command line."""
+def read_config_text(path: Path, option: str = "--config", *, most: int | None = MAX_CONFIG_BYTES) -> str:
+    """Raises ConfigError if the file is missing, unreadable, above `most` bytes or not UTF-8.
+
+    `option` names the file on the command line.
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            text = file.read(None if most is None else most + 1)
+        if most is None or len(text) <= most:
+            return text.decode("utf-8-sig")
+        problem = Problem("(file)", f"has more than {most >> 20} MiB", f"name the config file with {option}, or shorten it")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = Problem("(file)", "is not UTF-8 text", "save it as UTF-8", line=line)

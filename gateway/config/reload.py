@@ -147,13 +147,12 @@ def _shadow(limits: Mapping[str, float]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _NewConfig:
-    """A config that may take effect: its changes to the one before, and its `warnings`. `same`: it is equal to that one."""
+    """A config that may take effect: its changes to the one before, and its `warnings`."""
 
     config: WeirConfig
     changes: tuple[str, ...]
     warnings: tuple[str, ...]
     characters: int
-    same: bool = False
 
 
 class Reloader:
@@ -163,6 +162,8 @@ class Reloader:
     file, or the swap of a ConfigMap's `..data` link. It also reads the file every second, for file systems without
     notifications. Someone may be writing the file in place, so a text must stay the same for a moment. A text must
     stay the same for 3 s if it is shorter than the one in effect, or its last line has no end. SIGHUP ends each wait.
+
+    If the first look finds another text than that of the config in effect, each text must stay the same for 3 s.
 
     A refused text is tried again, at first after a minute, as the cause may be a file that it names.
 
@@ -186,7 +187,7 @@ class Reloader:
         self._on_hangup = on_hangup
         self._prepare = prepare
         self._seen: _Content | None = None
-        self._characters = 0  # of the text in effect
+        self._characters: float = 0  # of the text in effect; infinite if the first look finds another text
         self._refusal: tuple[Problem, ...] = ()
         self._retry_seconds, self._retry_at = 0.0, math.inf
         self._asked = False
@@ -252,6 +253,8 @@ class Reloader:
 
     async def _follow(self) -> None:
         """Read the file whenever it may have changed, first of all for a change since the start."""
+        if self._characters == 0:
+            await self._first_look()
         self._wake.set()
         while True:
             await self._wake.wait()
@@ -272,6 +275,24 @@ class Reloader:
             if asked:
                 service_manager.ready()
 
+    async def _first_look(self) -> None:
+        """Compare the file with the config of the start, and take every other text for a part.
+
+        A worker may start while somebody writes. It has the config in effect, but nobody has its text.
+        """
+        content = await asyncio.to_thread(self._look)
+        if await asyncio.to_thread(self._is_in_effect, content):
+            self._seen, self._characters = content, len(content)
+        else:
+            self._characters = math.inf
+
+    def _is_in_effect(self, content: _Content) -> bool:
+        """As a rule, the text is that of the start. Then a worker needs none of the files of a reload."""
+        try:
+            return isinstance(content, str) and parse_config(content, source=str(self._path)) == self._current
+        except Exception:  # the parser of the change reports it
+            return False
+
     async def _read(self, *, settle: bool) -> _Content:
         """Read the file. With `settle`, wait until the content stays equal, or SIGHUP comes."""
         content = await asyncio.to_thread(self._look)
@@ -287,7 +308,7 @@ class Reloader:
 
     def _may_be_part(self, content: _Content) -> bool:
         """True for a text that a slow writer may have begun in place of the one in effect."""
-        if not isinstance(content, str) or self._characters == 0:
+        if not isinstance(content, str):
             return False
         return len(content) < self._characters or not content.endswith("\n")
 
@@ -302,10 +323,6 @@ class Reloader:
         if not isinstance(content, str):
             return content
         try:
-            if self._seen is None:  # as a rule, it is the config of the start: a worker needs none of the files of a reload
-                new = parse_config(content, source=str(self._path))
-                if new == self._current:
-                    return _NewConfig(new, (), (), len(content), same=True)
             new = parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
             planned = plan(self._current, new)
             warnings = (*new.warnings(), *past_warnings(new.quotas.places, clock.utc()))
@@ -324,9 +341,6 @@ class Reloader:
         """`again`: a refused text is tried once more."""
         if not isinstance(new, _NewConfig):
             self._refuse(new, again=again)
-            return
-        if new.same:
-            self._characters = new.characters
             return
         try:
             notes = self._apply(self._current, new.config)

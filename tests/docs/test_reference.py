@@ -12,7 +12,7 @@ from gateway.admin.forgive import MAX_BODY_BYTES
 from gateway.admin.live import MAX_VIEWERS
 from gateway.admin.metrics.registry import METRICS
 from gateway.commands import main
-from gateway.config.load import parse_config
+from gateway.config.load import MAX_CONFIG_BYTES, parse_config
 from gateway.config.model import WeirConfig
 from gateway.config.sasl import UpstreamSaslConfig
 from gateway.config.topic_keys import OWN_TOPICS
@@ -130,5 +130,6 @@ def test_bounds_of_operators_are_those_of_the_code() -> None:
     rows = dict(line.split(" | ")[:2] for line in (ROOT / "docs/reference/bounds.md").read_text().splitlines() if " | " in line)
     assert rows["| viewers of the live page"] == str(MAX_VIEWERS)
     assert rows["| the body of `POST /api/quotas/forgive`"] == f"{MAX_BODY_BYTES // 1024} KiB"
+    assert rows["| the config file"] == f"{MAX_CONFIG_BYTES >> 20} MiB"
     assert rows["| rows of `notify.targets`"] == str(MAX_TARGETS)
     assert rows["| the wait for `sharing.quotas_topic` before a gateway is ready"] == f"{PATIENCE_SECONDS:.0f} s"

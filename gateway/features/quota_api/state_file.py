@@ -191,9 +191,8 @@ class StateFile:
                 raise self._refused(f"{path} has version {version}, this Weir reads version {VERSION}", remedy)
             state = _State.model_validate_json(text)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
-            raise self._refused(f"{path} is damaged: {what!s}", remedy) from None
+            raise self._refused(f"{path} is damaged{_fault(error)}", remedy) from None
         for number, row in enumerate(state.client_quotas, 1):
             if not row.entity:  # Weir 0.2 has read a group's row and saved it again
                 _log.warning(
@@ -231,6 +230,15 @@ class StateFile:
             path = self._topics if entity.topic is not None else self._groups if entity.group is not None else self.path
             found[path][entity] = limits
         return found
+
+
+def _fault(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return f": {error!s}"
+    first = error.errors(include_url=False)[0]
+    value = first["input"]  # a list or a section may have thousands of rows
+    shown = f" (value {value!r:.80})" if isinstance(value, str | int | float) else ""
+    return f" at {'.'.join(map(str, first['loc']))}: {first['msg']}{shown}"
 
 
 def _text(quotas: DynamicQuotas) -> list[str]:

@@ -74,7 +74,7 @@ class StoredTables:
 
     def sums_of_days(self) -> Mapping[str, DataFrame]:
         """The tables of a roll-up. `sums` and `owner_days` have dates. The latter is in memory: `owner_months` need it too."""
-        days = self._owner_days(with_groups=True).cache()
+        days = self._with_days("owner_days", self._owner_days(with_groups=True)).cache()
         return {
             "names": self._dictionary("names"),
             "places": self._dictionary("places"),

@@ -49,6 +49,7 @@ def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, p
 
     Calls `progress` with one line at a time.
     """
+    _check_no_gateway_writes(path)
     try:
         options = client_options(properties)
     except OSError as error:
@@ -191,6 +192,17 @@ class Mark:
         last = self.lines.pop(source, 0)
         self.lines[source] = max(last, number)
         return number > last
+
+
+def _check_no_gateway_writes(path: Path) -> None:
+    """The report would count each line of such a gateway twice. Raises `TopicError`."""
+    with _on_disk(path):
+        found = next(path.glob("date=*/hour=*/weir-*"), None)
+    if found is not None:
+        raise TopicError(
+            f"--events {path}: has a gateway's own file {found.name}, whose lines the topic may have as well, and they would"
+            " count twice; give --events a folder for the topic alone, or leave out --kafka"
+        )
 
 
 @contextmanager

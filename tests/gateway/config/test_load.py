@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.load import load_config
+from gateway.config.load import MAX_CONFIG_BYTES, load_config
 from gateway.config.problems import ConfigError
 from tests.gateway.config.texts import MINIMAL, parsed
 
@@ -30,6 +30,14 @@ def test_binary_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weir.yaml"
     path.write_bytes(b"a: b\nc: \xff\n")
     with pytest.raises(ConfigError, match=r"is not UTF-8 text \(line 2\) — save it as UTF-8"):
+        load_config(path)
+
+
+def test_huge_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "weir.yaml"
+    with path.open("wb") as file:
+        file.truncate(MAX_CONFIG_BYTES + 1)  # the parser would name the NUL characters
+    with pytest.raises(ConfigError, match=r"has more than 32 MiB — name the config file with --config"):
         load_config(path)
 
 

@@ -76,6 +76,21 @@ async def watching(path: Path, current: WeirConfig) -> AsyncIterator[Watched]:
     assert watched.results.empty()
 
 
+@asynccontextmanager
+async def changed_since_start(path: Path) -> AsyncIterator[Watched]:
+    """A reloader that has applied the file in place of a rate of 50 000, as SIGHUP asked for."""
+    async with watching(path, config(50_000)) as watched:
+        await asyncio.sleep(0)  # the reloader installs the signal's handler
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert (await watched.next()).success
+        yield watched
+
+
+@pytest.fixture(autouse=True)
+def brief_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload, "_EQUAL_READS_OF_PART", 5)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "weir.yaml"
@@ -397,8 +412,7 @@ async def tells_nothing(*_: object, **__: object) -> AsyncIterator[None]:
 
 async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload.awatch", tells_nothing)  # the file watch would report the change as well
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()  # the signal handler is installed
+    async with changed_since_start(path) as watched:
         in_place(path, text(200_000))
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000
@@ -428,8 +442,7 @@ async def write_slowly(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_half_written_file_waits_for_its_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         await write_slowly(path, monkeypatch)
         assert rate((await watched.next()).config) == 200_000
     assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
@@ -437,8 +450,7 @@ async def test_half_written_file_waits_for_its_rest(path: Path, monkeypatch: pyt
 
 async def test_half_of_a_file_that_was_away_waits_for_its_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         await asyncio.to_thread(path.unlink)
         assert (await watched.next()).problems
         await write_slowly(path, monkeypatch)
@@ -446,19 +458,38 @@ async def test_half_of_a_file_that_was_away_waits_for_its_rest(path: Path, monke
     assert watched.applied == [(50_000, 100_000), (100_000, 200_000)]
 
 
+async def test_half_of_a_correction_at_the_start_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker starts with the config in effect while the file is refused."""
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 40)
+    in_place(path, "a: [\n")
+    async with watching(path, config(100_000)) as watched:
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not (await watched.next()).success
+        await write_slowly(path, monkeypatch)
+        assert rate((await watched.next()).config) == 200_000
+    assert watched.applied == [(100_000, 200_000)]
+
+
+async def test_half_written_file_at_the_start_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 40)
+    async with watching(path, config(50_000)) as watched:
+        await write_slowly(path, monkeypatch)
+        assert rate((await watched.next()).config) == 200_000
+    assert watched.applied == [(50_000, 200_000)]
+
+
 async def test_shorter_file_is_applied_without_a_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 5)
     in_place(path, text(100_000) + "# a comment\n")
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         in_place(path, text(200_000))
         assert rate((await watched.next()).config) == 200_000
 
 
 async def test_line_without_end_is_applied_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 5)
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         in_place(path, f"{text(200_000)}# a comment")
         assert rate((await watched.next()).config) == 200_000
 
@@ -466,8 +497,7 @@ async def test_line_without_end_is_applied_later(path: Path, monkeypatch: pytest
 async def test_sighup_does_not_wait_for_a_rest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
     in_place(path, text(100_000) + "# a comment\n")
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         in_place(path, text(200_000))
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000
@@ -475,8 +505,7 @@ async def test_sighup_does_not_wait_for_a_rest(path: Path, monkeypatch: pytest.M
 
 async def test_sighup_reads_the_rest_before_it_applies(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.config.reload._EQUAL_READS_OF_PART", 600)
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         await write_slowly(path, monkeypatch)
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000
@@ -484,15 +513,13 @@ async def test_sighup_reads_the_rest_before_it_applies(path: Path, monkeypatch: 
 
 
 async def test_sighup_is_ignored_after_the_watch(path: Path) -> None:
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path):
         assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 async def test_sighup_retries_a_refused_file(path: Path) -> None:
-    async with watching(path, config(50_000)) as watched:
-        await watched.next()
+    async with changed_since_start(path) as watched:
         watched.failure = RuntimeError("for now")
         in_place(path, text(200_000))
         assert not (await watched.next()).success

@@ -136,6 +136,31 @@ def test_late_file_repeats_the_roll_up_of_its_day(spark: "SparkSession", report:
     assert len(days(ledger, Period()) - first) == 1
 
 
+@pytest.mark.parametrize("case", ["a late file for the other day", "a period without the other day"])
+def test_repeated_roll_up_keeps_the_bytes_of_owners(spark: "SparkSession", tmp_path: Path, case: str) -> None:
+    """Two days have one roll-up. The next one again has the second day, whose hours are in the first roll-up only."""
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+
+    ledger, out = tmp_path / "ledger", str(tmp_path / "out")
+
+    def samples(gateway: str, *hours: int) -> list[UsageSample]:
+        at = [START + hour * HOUR for hour in hours]
+        return [UsageSample(time_ms=one, gateway=gateway, kind="produce", user="alice", amount=7.0) for one in at]
+
+    def bytes_of_second_day(period: Period) -> float:
+        days = refresh(spark, str(ledger), out, period, 24, lambda messages: None).tables.owner_days
+        return float(sum(row.total for row in days.where(days.date == NEXT).select("total").collect()))
+
+    write_events(ledger, samples("weir-0", 0, 3, 30))
+    assert bytes_of_second_day(Period()) == 7.0
+    if case.startswith("a late file"):
+        write_events(ledger, samples("weir-1", 1))
+        assert bytes_of_second_day(Period()) == 7.0
+    else:
+        assert bytes_of_second_day(Period((NEXT, 0), None)) == 7.0
+
+
 def test_java_compiles_the_first_pass(spark: "SparkSession", report: Run) -> None:
     """Java only interprets methods above 8 000 bytes, and says nothing about it."""
     from gateway.reports.job.first_pass import entity_minutes

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from gateway.events import LINE_HEADER, Event, UsageSample, from_line, to_line
 from gateway.ledger_paths import partition
 from gateway.reports.job.topic import TopicError, client_options, fetch_topic, load_mark
+from loadtest.scenarios.ledger.files import write_events
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import wait_until
@@ -105,6 +106,12 @@ def test_missing_topic_is_explained(kafka: KafkaCluster, tmp_path: Path) -> None
 
 def test_unreachable_brokers_are_explained(tmp_path: Path) -> None:
     with pytest.raises(TopicError, match=r"--kafka 127\.0\.0\.1:1: any can't be fetched: no broker answers; check --kafka"):
+        fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda messages: None)
+
+
+def test_folder_of_a_gateway_takes_no_lines_of_the_topic(tmp_path: Path) -> None:
+    write_events(tmp_path, samples(0, 1))
+    with pytest.raises(TopicError, match=r"weir-weir-0-.*gz, .* count twice; give --events a folder for the topic alone"):
         fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda messages: None)
 
 

@@ -150,7 +150,10 @@ DAMAGED = {
         '{"version": 1, "client_quotas": [{"entity": {"user": "a", "role": "b"}, "quotas": {"k": 1}}]}',
         "is damaged",
     ),
-    "a quota of nothing": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", "0")}]}}', "is damaged"),
+    "a quota of nothing": (
+        f'{{"version": 1, "client_quotas": [{ROW}, {ROW.replace("1", "0")}]}}',
+        "is damaged at client_quotas.1.quotas.k: Input should be greater than 0 (value 0)",
+    ),
     "a quota that is text": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", chr(34) * 2)}]}}', "is damaged"),
     "a quota that is no number": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", "NaN")}]}}', "is damaged"),
 }
