@@ -86,6 +86,8 @@ class MutationHandler:
         """Ask the broker for the requested topics, and decide after its answer."""
         self._connection.client.use(request.header.client_id, now)
         if self._lookups is None:
+            if self._under_way.is_deferred(self._connection):
+                return self._look_again(request, now)
             if not self._limited(now):
                 if request.frame_bytes > MAX_UNTRUSTED_BYTES:
                     return FORWARD
@@ -99,15 +101,28 @@ class MutationHandler:
             return WAIT
         return self._decide(request, now)
 
+    def _look_again(self, request: Request, now: float) -> Verdict:
+        """Decide on a request that was deferred, one such request of a bucket at a time. It costs one partition at least."""
+        self._key = ApiKey(request.header.api_key)
+        self._buckets = self._connection.client.buckets(_KIND, now)
+        quota = MutationQuota(self._buckets, strict=False)
+        quota.admit(1, now)
+        return self._waiting.decide(quota.awaited, (), lambda: self._defer(quota, now) or self._begin_look(request, now))
+
+    def _begin_look(self, request: Request, now: float) -> Verdict:
+        self._under_way.begin_look(self._connection, self._buckets, now)
+        return self.handle(request, now)
+
     def _decide(self, request: Request, now: float) -> Verdict:
         """Wait for the outcome of other requests if the decision depends on it."""
+        was_first = self._under_way.end_look(self._connection)  # the others wake after this decision
         # The quotas may have changed while Weir waited, so it looks up the bucket again.
         self._buckets = self._connection.client.buckets(_KIND, now)
         self._forecasts.limited = have_limits(self._buckets)
         forecasts = self._forecasts.of_all(self._request.topics, now)
         quota = MutationQuota(self._buckets, strict=self._version >= self._strict_since)
         depends = self._admit(quota, forecasts, now)
-        queue = self._buckets if depends and quota.limits else ()
+        queue = self._buckets if depends and quota.limits and not was_first else ()
         return self._waiting.decide(quota.awaited, queue, lambda: self._defer(quota, now) or self._forward(quota, request, now))
 
     def _defer(self, quota: MutationQuota, now: float) -> Verdict | None:
@@ -119,6 +134,7 @@ class MutationHandler:
         if not quota.late:
             return None
         self._connection.throttle.defer(quota.refuse(now), now, quota.binding, int(self._key))
+        self._under_way.defer(self._connection)
         return DEFER
 
     def _forward(self, quota: MutationQuota, request: Request, now: float) -> Verdict:

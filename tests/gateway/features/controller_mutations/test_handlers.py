@@ -9,6 +9,7 @@ from gateway.features.controller_mutations import costs
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import RECENT_SECONDS, KnownTopics
 from gateway.features.controller_mutations.feature import ControllerMutations
+from gateway.features.controller_mutations.under_way import UnderWay
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -710,6 +711,60 @@ def test_permissive_requests_that_wait_pass_one_by_one():
     answer_metadata_if_any(second, 3)
     second.broker_got(m.create(3, {"p3": 30}, version=5))
     assert not any(other.broker_inbox for other in others)
+
+
+DEBT = (30 - BURST) / 2.0
+"""The seconds after which the first of `permissive` requests is paid for."""
+
+
+def waiting_permissive(number):
+    """A transcript whose request has put the bucket in debt, and `number` others that wait for the end of that debt."""
+    t = transcript()
+    permissive(t, 1)
+    execute(t, 1)
+    under_way = UnderWay()
+    handlers = mutations.handler_factories(KnownTopics(), under_way)
+    others = [Transcript(engine=t.engine, handlers=handlers) for _ in range(number)]
+    for number, other in enumerate(others, start=2):
+        permissive(other, number)
+    return under_way, others
+
+
+def asking(transcripts):
+    """Those that have a request at the broker."""
+    return [each for each in transcripts if each.broker_inbox]
+
+
+def test_deferred_requests_ask_the_broker_one_by_one():
+    _, others = waiting_permissive(5)
+    for other in others:
+        other.passes(DEBT)
+    assert asking(others) == others[:1]
+    answer_metadata_if_any(others[0], 2)
+    execute(others[0], 2)
+    for other in others[1:]:
+        other.run_ready()
+    assert asking(others) == []
+    assert all(other.core.throttle.active for other in others[1:]), "deferred again, without a look at the broker"
+
+
+@pytest.mark.parametrize("ends", ["costs nothing", "is gone"])
+def test_next_deferred_request_is_asked_for_if_the_first_one(ends):
+    under_way, others = waiting_permissive(3)
+    for other in others:
+        other.passes(DEBT)
+    first, second, third = others
+    if ends == "is gone":
+        first.core.close(first.now)
+        under_way.tick(first.now)
+    else:
+        first.broker_got(m.metadata_request(2, ["p2"]))
+        first.broker_answers(m.metadata_answer(2, {"p2": 5}))  # it exists now
+        first.run_ready()
+    first.broker_inbox.clear()
+    for other in (second, third):
+        other.run_ready()
+    assert asking(others) == [second]
 
 
 def test_permissive_request_that_costs_nothing_does_not_wait():
