@@ -192,12 +192,12 @@ class QuotaRecords:
             self.restored[entity] = restored
         else:
             self._note_change(entity, change, is_next=is_next)
-        self._last[entity] = _hash(value, header)
-        self._set(entity, whole)
         if is_next:
             self._torn.pop(entity, None)
         elif whole != limits:
             self._torn[entity] = None
+        self._last[entity] = _hash(value, header)
+        self._set(entity, whole)
         return None
 
     def _is_next(self, entity: ClientQuotaEntity, change: _Change) -> bool:
@@ -250,7 +250,11 @@ class QuotaRecords:
             self.removed[entity] = None
             self._removed_bytes += size
         else:
-            del self._last[entity]
+            self._forget(entity)
+
+    def _forget(self, entity: ClientQuotaEntity) -> None:
+        for known in (self._last, self._decided, self._torn, self.restored):
+            known.pop(entity, None)
 
     def _overrides(self, entity: ClientQuotaEntity, position: int) -> bool:
         """True if the topic has a later state of the entity than a gateway that was at `position`."""
@@ -268,7 +272,7 @@ class QuotaRecords:
                 self._set(entity, _with({}, self.quotas.get(entity, {}), self._decided[entity]))
             else:
                 self._drop(entity)
-                del self._last[entity]
+                self._forget(entity)
 
     def _settle_unless_claimed(self) -> None:
         """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""

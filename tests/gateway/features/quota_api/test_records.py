@@ -311,6 +311,16 @@ def test_bytes_of_names_are_bounded(monkeypatch):
     assert list(table.removed) == [other]
 
 
+def test_nothing_is_kept_of_removed_entities_beyond_the_bound(monkeypatch):
+    monkeypatch.setattr(logged_quotas, "MAX_ENTITIES", 1)
+    table = heard()
+    for entity in (ALICE, BOB):
+        for wanted in (RATE, {}):
+            (change,) = table.changes({entity: wanted} if wanted else {})
+            assert take(table, change) is None
+    assert list(table.removed) == list(table._decided) == list(table._last) == [ALICE]
+
+
 @pytest.mark.parametrize("limits", [{}, RATE])
 def test_name_above_the_limit_of_a_string_is_skipped(limits):
     """Kafka's strings have at most 32 767 bytes."""
