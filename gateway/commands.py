@@ -72,7 +72,8 @@ connections.drain_delay_seconds it accepts no new connections. Open connections 
 for their requests in flight. A second signal ends the gateway at once.
 
 A change of the file, and SIGHUP, reload it: quotas and limits change on open connections. A file that got shorter, or
-whose last line has no end, may be half-written: Weir waits until it stays the same for 3 s. SIGHUP ends the wait.
+whose last line has no end, may be half-written. So may a file that has changed during the start. Weir waits until it
+stays the same for 3 s, and SIGHUP ends the wait.
 
 A file with an error is refused as a whole. The config in effect stays, and the log, /api/config and
 weir_config_reloads_total say so. The same holds for a file that changes one of these keys, which need a restart:
