@@ -122,7 +122,7 @@ class QuotaRecords:
         self.filled = False  # settled by the gateway that claimed this task
         self.skipped: Counter[str] = Counter()
         self._claim: tuple[str, float] | None = None
-        self._last: dict[ClientQuotaEntity, int] = {}  # the hash of the last record of each entity in `quotas` and `removed`
+        self._last: dict[ClientQuotaEntity, int] = {}  # the hash of each entity's last record, or -`origin`
         self._torn: dict[ClientQuotaEntity, None] = {}  # a reader that begins at a later record gets other quotas
         self._decided: dict[ClientQuotaEntity, frozenset[str]] = {}  # the changed keys of entities that may have older ones
         self._bytes = 0  # of the names in `quotas`
@@ -268,11 +268,9 @@ class QuotaRecords:
         self.origin = max(position, self.origin)
         for entity in [entity for entity, restored in self.restored.items() if restored < self.origin]:
             del self.restored[entity]
-            if entity in self._decided:
-                self._set(entity, _with({}, self.quotas.get(entity, {}), self._decided[entity]))
-            else:
-                self._drop(entity)
-                self._forget(entity)
+            decided = self._decided.setdefault(entity, frozenset())
+            self._last[entity] = -self.origin  # a change that was made of the dropped quotas has missed this
+            self._set(entity, _with({}, self.quotas.get(entity, {}), decided))
 
     def _settle_unless_claimed(self) -> None:
         """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""

@@ -183,6 +183,12 @@ def test_restored_quotas_of_a_lower_position_leave_the_change():
     assert heard(*first_changes(b=2.0), OLDER, settled("h", 5)).quotas == {ALICE: {"b": 2.0}}
 
 
+def test_change_of_dropped_quotas_decides_on_its_key_only():
+    """Its gateway had not read yet that a newer gateway does not know the other quotas."""
+    (change,) = heard(OLDER).changes({ALICE: {"a": 7.0, "c": 8.0}})
+    assert heard(OLDER, settled("h", 5), change).quotas == {ALICE: {"c": 8.0}}
+
+
 def test_entity_with_a_first_change_is_put_back():
     table = heard(*first_changes(b=2.0))
     known = {ALICE: {"a": 1.0}}
