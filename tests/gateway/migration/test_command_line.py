@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,6 +226,15 @@ def test_wrong_option_is_wrong_usage(config: Path, nobody: str, arguments: list[
     assert usage(capsys, *(text.format(config=config, restore=restore) for text in arguments)).count(message) == 1
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell without job control starts background commands with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("command", ["_init", "_import", "_lift", "_restore"])
 def test_interrupted_command_is_not_done(
     config: Path, nobody: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -243,6 +253,7 @@ def test_interrupted_command_is_not_done(
     assert capsys.readouterr().err.startswith("interrupted")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_removal_names_the_way_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
