@@ -1,6 +1,7 @@
 """Reads the config file into a `WeirConfig`, or raises one `ConfigError` with all problems."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,17 +161,19 @@ def load_for_connections(path: Path) -> WeirConfig:
     return _of_document(read_document(read_config_text(path), source=source), source, path.parent, _OF_CONNECTIONS)
 
 
-def read_config_text(path: Path, option: str = "--config", *, most: int | None = MAX_CONFIG_BYTES) -> str:
+def read_config_text(path: Path, option: str = "--config", *, most: float = MAX_CONFIG_BYTES) -> str:
     """Raises ConfigError if the file is missing, unreadable, above `most` bytes or not UTF-8.
 
     `option` names the file on the command line.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(None if most is None else most + 1)
-        if most is None or len(text) <= most:
+            size = os.fstat(file.fileno()).st_size  # 0 of a pipe
+            text = file.read() if size <= most else b""  # `read(most)` would take so much memory for any file
+        if max(size, len(text)) <= most:
             return text.decode("utf-8-sig")
-        problem = Problem("(file)", f"has more than {most >> 20} MiB", f"name the config file with {option}, or shorten it")
+        most_mib = MAX_CONFIG_BYTES >> 20
+        problem = Problem("(file)", f"has more than {most_mib} MiB", f"name the config file with {option}, or shorten it")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = Problem("(file)", "is not UTF-8 text", "save it as UTF-8", line=line)

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 
 from gateway.config.effective import ConfigHistory
@@ -56,7 +57,7 @@ class Worker:
 
     def kept(self, path: Path) -> tuple[WeirConfig, ConfigHistory]:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""
-        history, _, config = read_config_text(self.config_file, most=None).partition("\n")
+        history, _, config = read_config_text(self.config_file, most=inf).partition("\n")
         try:
             return parse_kept_config(config, source=str(path), directory=path.parent), ConfigHistory(**json.loads(history))
         except (ValueError, KeyError, TypeError, AttributeError):
