@@ -29,8 +29,10 @@ VERSION: Final = {
 }  # fmt: skip
 CLIENT_IDS: Final = ("job-1", "job-2", "etl")
 ALTERED: Final = (30_000, 100_000, None)
+"""The limits that operators set through the quota API, in units per second. None removes the limit."""
+
 ALTERED_KEYS: Final = ("producer_byte_rate", "controller_mutation_rate")
-"""The quotas that operators set through the quota API (bytes per second); None removes the quota."""
+"""The quotas with these limits. They are too high to delay any mutation."""
 
 OWN_METADATA: Final = 4
 """The version of Metadata in which a gateway asks for topics on a client's connection."""

@@ -20,7 +20,7 @@ class Reservation:
 
     __slots__ = ("buckets", "give_up", "partitions", "since")
 
-    def __init__(self, buckets: tuple[Bucket, ...], partitions: int, give_up: Callable[[float], None], since: float) -> None:
+    def __init__(self, buckets: tuple[Bucket, ...], partitions: int, give_up: Callable[[float], object], since: float) -> None:
         self.buckets = buckets
         self.partitions = partitions
         self.give_up = give_up
@@ -49,10 +49,7 @@ class UnderWay:
         All of them wake at the end of one debt. If all looked at once, and all but one were deferred again, the CPU time would
         grow with the square of their number.
         """
-        self._deferred[connection] = self.reserve(buckets, 1, lambda _: self._end_late_look(connection), now)
-
-    def _end_late_look(self, connection: Connection) -> None:
-        self.end_look(connection)
+        self._deferred[connection] = self.reserve(buckets, 1, lambda _: self.end_look(connection), now)
 
     def end_look(self, connection: Connection) -> bool:
         """Returns True if the connection's request has made the others wait."""
@@ -63,7 +60,7 @@ class UnderWay:
         return True
 
     def reserve(
-        self, buckets: tuple[Bucket, ...], partitions: int, give_up: Callable[[float], None], now: float
+        self, buckets: tuple[Bucket, ...], partitions: int, give_up: Callable[[float], object], now: float
     ) -> Reservation:
         """Reserve until `release`. `give_up` has to call `release` as well."""
         reservation = Reservation(buckets, partitions, give_up, now)

@@ -124,9 +124,12 @@ class QuotaRecords:
         self._claim: tuple[str, float] | None = None
         self._last: dict[ClientQuotaEntity, int] = {}  # the hash of each entity's last record, or -`origin`
         self._torn: dict[ClientQuotaEntity, None] = {}  # a reader that begins at a later record gets other quotas
-        self._decided: dict[ClientQuotaEntity, frozenset[str]] = {}  # the changed keys of entities that may have older ones
+        self._decided: dict[
+            ClientQuotaEntity, frozenset[str]
+        ] = {}  # the changed keys; the entity's other quotas may be put back
         self._bytes = 0  # of the names in `quotas`
         self._removed_bytes = 0
+        self._decided_bytes = 0  # of the keys in `_decided`
 
     def receive(self, key: bytes | None, value: bytes | None, headers: Headers, now: float) -> str | None:
         """Apply the next record. For an unusable record, count and return the reason."""
@@ -214,11 +217,22 @@ class QuotaRecords:
             others_may_come = entity in self._decided or self.restored.get(entity, _CHANGED) != _CHANGED
         else:
             others_may_come = change is not None and (change.after is None or not is_next)
+        keys = self._decided.get(entity, frozenset())
+        self._undecide(entity)
         if change is not None and others_may_come:
-            self._decided[entity] = self._decided.get(entity, frozenset()).union(change.keys)
-        else:
-            self._decided.pop(entity, None)
+            self._decide(entity, keys.union(change.keys))
+        if entity not in self._decided:
             self.restored.pop(entity, None)
+
+    def _decide(self, entity: ClientQuotaEntity, keys: frozenset[str]) -> None:
+        """Note these keys if there is room. Without a note, the entity's last record decides on all keys."""
+        size = _bytes_of(keys)
+        if self._decided_bytes + size <= MAX_ALL_NAMES_BYTES:
+            self._decided[entity] = keys
+            self._decided_bytes += size
+
+    def _undecide(self, entity: ClientQuotaEntity) -> None:
+        self._decided_bytes -= _bytes_of(self._decided.pop(entity, ()))
 
     def _has_room(self, entity: ClientQuotaEntity, limits: dict[str, float]) -> bool:
         old = self.quotas.get(entity)
@@ -253,7 +267,8 @@ class QuotaRecords:
             self._forget(entity)
 
     def _forget(self, entity: ClientQuotaEntity) -> None:
-        for known in (self._last, self._decided, self._torn, self.restored):
+        self._undecide(entity)
+        for known in (self._last, self._torn, self.restored):
             known.pop(entity, None)
 
     def _overrides(self, entity: ClientQuotaEntity, position: int) -> bool:
@@ -278,7 +293,7 @@ class QuotaRecords:
             self.settled = True
 
     def missing(self, known: DynamicQuotas, position: int, *, newer: bool) -> DynamicQuotas:
-        """The known quotas of entities that the topic has neither set nor removed.
+        """The known quotas of entities that the topic has neither set nor removed, or of which it has single keys only.
 
         `newer`: with those of entities that a gateway with a lower position has restored.
         """
@@ -335,7 +350,11 @@ class QuotaRecords:
 
 
 def _size(entity: ClientQuotaEntity, limits: Iterable[str] = ()) -> int:
-    return sum(len(name.encode()) for name in (*filter(None, entity.kafka_names().values()), *limits))
+    return _bytes_of((*filter(None, entity.kafka_names().values()), *limits))
+
+
+def _bytes_of(names: Iterable[str]) -> int:
+    return sum(len(name.encode()) for name in names)
 
 
 def _hash(value: bytes | None, header: bytes | None) -> int:

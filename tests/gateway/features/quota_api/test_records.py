@@ -327,6 +327,18 @@ def test_nothing_is_kept_of_removed_entities_beyond_the_bound(monkeypatch):
     assert list(table.removed) == list(table._decided) == list(table._last) == [ALICE]
 
 
+def test_bytes_of_decided_keys_are_bounded(monkeypatch):
+    """Beyond the bound, a change decides on all keys."""
+    monkeypatch.setattr(logged_quotas, "MAX_ALL_NAMES_BYTES", 40)
+    table = heard(settled("h", 1))
+    for entity in (ALICE, BOB):
+        (removal,) = table.unconfirmed({entity: ["k" * 25]})
+        assert take(table, removal) is None
+    assert list(table._decided) == [ALICE]
+    assert take(table, entity_record(ALICE, {})) is None
+    assert table._decided_bytes == 0
+
+
 @pytest.mark.parametrize("limits", [{}, RATE])
 def test_name_above_the_limit_of_a_string_is_skipped(limits):
     """Kafka's strings have at most 32 767 bytes."""
