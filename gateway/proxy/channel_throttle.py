@@ -1,6 +1,6 @@
 """One connection's throttle: the time of its mute, and the conditions to read it again (KIP-219)."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from math import inf
 from typing import Final, Protocol
 
@@ -35,11 +35,12 @@ class ChannelThrottle:
 
     Kafka reads one request at a time; here many may be in flight when one of them goes over its quota. That one (`_entry`)
     mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute,
-    and while the connection is held. Only a muted connection has a `_bucket`.
+    and while the connection is held. Only a muted connection has a `_bucket`: the one with the longest delay. `_ends` has the
+    end of each bucket's delay, as the mute may last for another one when the longest is forgiven.
     """
 
     __slots__ = (
-        "_bucket", "_counters", "_entry", "_firm_until", "_gate", "_gated", "_limit", "_locks", "_membership", "_mute",
+        "_bucket", "_counters", "_ends", "_entry", "_firm_until", "_gate", "_gated", "_limit", "_locks", "_membership", "_mute",
         "_recorder", "_unread_when_answered", "_wire", "active", "origin", "until",
     )  # fmt: skip
 
@@ -58,6 +59,7 @@ class ChannelThrottle:
         self._mute = Mute()
         self._entry: Entry | None = None
         self._bucket: Bucket | None = None
+        self._ends: dict[Bucket, float] | None = None
         self._limit: float | None = None
         self._unread_when_answered = -1
         self.active = False
@@ -131,6 +133,10 @@ class ChannelThrottle:
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if firm and until > self._firm_until:
             self._firm_until = until
+        if self._ends is None:
+            self._ends = {bucket: until}
+        elif until > self._ends.get(bucket, 0.0):
+            self._ends[bucket] = until
         if not self.active:
             self._begin(entry)
         if self._mute.state is MuteState.MUTED_AND_RESPONSE_PENDING:
@@ -225,9 +231,9 @@ class ChannelThrottle:
         return self._unmute()
 
     @property
-    def kind(self) -> str | None:
-        """The kind of quota that the client is muted for; None if it is not muted."""
-        return None if self._bucket is None else self._bucket.kind.name
+    def kinds(self) -> frozenset[str]:
+        """The kinds of quotas that the client is muted for; empty if it is not muted."""
+        return frozenset() if self._ends is None else frozenset(bucket.kind.name for bucket in self._ends)
 
     @property
     def cause(self) -> str:
@@ -237,27 +243,40 @@ class ChannelThrottle:
             return ""
         return "volumes" if self._gated else f"{bucket.kind.config_key} of {bucket.resolution.entity}"
 
-    def reconsider(self, now: float, buckets: tuple[Bucket, ...] = ()) -> None:
-        """Shorten the mute if the quotas or the gate require less time now. `buckets` are the client's of today."""
-        if self.active and self._bucket is not None:
-            changed = len(buckets) > 0 and self._bucket not in buckets
-            if changed:
-                self._mute_is_for(max(buckets, key=lambda bucket: bucket.throttle_left(now)))
-            if changed or self._gated:
-                left = max(self._bucket.throttle_left(now), self._gate_delay)
-            else:
-                left = still_held(self._bucket, max(0.0, self.until - now), self._limit, now)
-            for bucket in buckets:
-                if bucket is not self._bucket:
-                    left = max(left, bucket.throttle_left(now))
-            # The largest so far: a limit that is lowered and raised again does not shorten the mute twice.
-            self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
-            self._shorten(now + left)
+    def reconsider(self, now: float, buckets: Mapping[str, tuple[Bucket, ...]]) -> None:
+        """Shorten the mute if the quotas or the gate require less time now. `buckets` are the client's of today, by `kinds`."""
+        bucket, ends = self._bucket, self._ends
+        if bucket is None or ends is None:
+            return
+        same_kind = buckets[bucket.kind.name]
+        changed = bucket not in same_kind
+        if changed:
+            bucket = max(same_kind, key=lambda each: each.throttle_left(now))
+        if changed or self._gated:
+            left = max(bucket.throttle_left(now), self._gate_delay)
+        else:
+            left = still_held(bucket, max(0.0, self.until - now), self._limit, now)
+        self._ends = {bucket: now + left}
+        for kind, of_kind in buckets.items():
+            end = max(until for each, until in ends.items() if each.kind.name == kind)
+            self._ends |= {each: min(end, now + each.throttle_left(now)) for each in of_kind if each is not bucket}
+        longest = max(self._ends, key=self._ends.__getitem__)
+        if longest is not self._bucket:
+            self._mute_is_for(longest)
+        # The largest so far: a limit that is lowered and raised again does not shorten the mute twice.
+        self._limit = max(self._limit or 0.0, longest.resolution.limit or 0.0) or None
+        self._shorten(self._ends[longest])
 
     def let_go(self, buckets: Set[Bucket], now: float) -> None:
-        """End the mute now if it is for one of these buckets, as their debts were cleared; the gate's delay stays."""
-        if self.active and self._bucket in buckets:
-            self._shorten(now + self._gate_delay)
+        """End the mute for these buckets now, as their debts were cleared. Other delays, and the gate's, stay."""
+        if self._bucket in buckets and self._ends is not None:
+            self._ends = {bucket: until for bucket, until in self._ends.items() if bucket not in buckets}
+            until = now + self._gate_delay
+            for bucket, end in self._ends.items():
+                if end > until:
+                    until = end
+                    self._mute_is_for(bucket)
+            self._shorten(until)
 
     @property
     def _gate_delay(self) -> float:
@@ -289,7 +308,7 @@ class ChannelThrottle:
     def _end(self) -> None:
         self.active = False
         if self._bucket is not None:
-            self._bucket = None
+            self._bucket = self._ends = None
             self._counters.muted -= 1
 
 

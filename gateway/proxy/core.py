@@ -105,11 +105,11 @@ class SessionCore:
             self.requests.resume(now)
 
     def reconsider(self, now: float) -> None:
-        """Look at the mute again, as the quotas have changed and perhaps the client's bucket with them."""
-        kind = self.throttle.kind
-        if kind is not None:
+        """Look at the mute again, as the quotas have changed and perhaps the client's buckets with them."""
+        kinds = self.throttle.kinds
+        if kinds:
             self.client.use(self.client.client_id, now)
-            self.throttle.reconsider(now, self.client.buckets(kind, now))
+            self.throttle.reconsider(now, {kind: self.client.buckets(kind, now) for kind in kinds})
 
     def find_room(self, now: float) -> None:
         """As `Client.find_room`. A mute for the shared bucket is shortened to what the client's own one requires."""

@@ -156,7 +156,7 @@ class AnyOrder:
         """The volumes set another delay, pause producers, or release producers."""
         self.gate.delay, self.gate.paused = DELAYS[number % len(DELAYS)]
         self.t.engine.recall()
-        self.t.core.throttle.reconsider(self.t.now)
+        self.t.core.reconsider(self.t.now)
 
     def overdraw(self, number):
         """Another connection uses up a quota."""

@@ -59,7 +59,6 @@ def test_other_apis_are_not_charged():
 def test_request_is_charged_to_its_api_and_to_all():
     t = Transcript(rates(2.0, Metadata=1.0))
     t.client_sends(*map(m.metadata, range(12)))
-    assert t.core.throttle.kind == METADATA
     assert t.core.throttle.cause == "request_rates.Metadata of client-id=etl"
     assert (t.row(METADATA).amount_total, t.row("request_rate").amount_total) == (11, 11)
 
@@ -70,7 +69,7 @@ def test_produce_rate_holds_on_the_fast_path():
         t.client_sends(m.produce(number))
     assert t.core.client.hot_buckets
     t.client_sends(m.produce(10))
-    assert t.core.throttle.kind == "request_rate.Produce"
+    assert t.throttled_by == "request_rates.Produce"
 
 
 def test_new_rate_charges_open_connections():

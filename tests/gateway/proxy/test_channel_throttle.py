@@ -67,6 +67,9 @@ class Muted:
     def start(self, seconds, bucket=None, entry=None):
         self.throttle.start((seconds, True), START, bucket or self.bucket, entry)
 
+    def reconsider(self, now):
+        self.throttle.reconsider(now, {"produce": (self.bucket,)})
+
 
 def approx(*values):
     return pytest.approx(list(values))
@@ -124,14 +127,14 @@ def test_first_of_two_equal_mutes_is_the_cause():
     m = Muted()
     m.start(0.5)
     m.start(0.5, m.fetches)
-    assert m.throttle.kind == "produce"
+    assert m.throttle.cause == "producer_byte_rate of client-id=etl"
     m.start(0.75, m.fetches)
-    assert m.throttle.kind == "fetch"
+    assert m.throttle.cause == "consumer_byte_rate of client-id=etl"
 
 
 def test_longer_of_volume_delay_and_quota_is_the_cause():
     m = Muted()
-    assert (m.throttle.cause, m.throttle.kind) == ("", None)
+    assert (m.throttle.cause, m.throttle.kinds) == ("", set())
     m.throttle.mute_for_volumes(2.0, START, m.bucket, None)
     assert m.throttle.cause == "volumes"
     m.start(1.0)
@@ -151,7 +154,7 @@ def test_mute_for_volumes_waits_for_the_response():
     assert not m.throttle.answered(Entry(1, FETCH, START)), "of another request"
     assert m.throttle.answered(m.entry)
     assert not m.throttle.active
-    assert (m.throttle.cause, m.throttle.kind) == ("", None)
+    assert (m.throttle.cause, m.throttle.kinds) == ("", set())
     assert m.counters.muted == 0
 
 
@@ -218,7 +221,7 @@ def test_reload_follows_a_shorter_delay_of_volumes(delay, until):
     m = Muted()
     m.gate.delay = delay
     m.throttle.mute_for_volumes(5.0, START, m.bucket, None)
-    m.throttle.reconsider(START + 1.0)
+    m.reconsider(START + 1.0)
     assert m.throttle.until == START + until
 
 
@@ -227,7 +230,7 @@ def test_delay_of_volumes_has_no_part_in_a_mute_for_a_quota():
     m.gate.delay = 4.0
     m.bucket.charge(10_500, START)
     m.start(5.0)
-    m.throttle.reconsider(START)
+    m.reconsider(START)
     assert m.throttle.until == START + 0.5
 
 
@@ -236,9 +239,8 @@ def test_reload_looks_at_the_debts_of_all_buckets():
     m.bucket.charge(11_000, START)
     m.fetches.charge(12_000, START)
     m.start(5.0)
-    m.throttle.reconsider(START + 0.5, (m.bucket, m.fetches))
-    assert m.throttle.until == START + 2.0
-    assert m.throttle.kind == "produce"
+    m.throttle.reconsider(START + 0.5, {"produce": (m.bucket, m.fetches)})
+    assert (m.throttle.until, m.throttle.cause) == (START + 2.0, "consumer_byte_rate of client-id=etl")
 
 
 def test_mute_moves_to_the_bucket_with_the_largest_debt():
@@ -255,7 +257,7 @@ def test_mute_moves_to_the_bucket_with_the_largest_debt():
     m.gate.delay = 4.0
     new.charge(11_000, START)
     fetches.charge(13_000, START)
-    m.throttle.reconsider(START, (new, fetches))
+    m.throttle.reconsider(START, {"produce": (new, fetches)})
     assert (m.throttle.until, m.throttle.cause) == (START + 3.0, "consumer_byte_rate of user=ANONYMOUS")
     assert old not in (new, fetches)
 
@@ -265,8 +267,53 @@ def test_last_half_second_of_a_window_is_scaled_too():
     m.bucket.charge(15_000, START)
     m.start(5.0)
     m.engine.apply(limits(produce=2_000.0, fetch=1_000.0, algorithm="window"), START)
-    m.throttle.reconsider(START + 4.5)
+    m.reconsider(START + 4.5)
     assert m.throttle.until == START + 4.75
+
+
+def test_mute_lasts_for_the_other_kind_of_quota():
+    m = Muted()
+    m.bucket.charge(15_000, START)
+    m.start(5.0)
+    rate = rate_bucket(START)
+    m.start(30.0, rate)
+    assert m.throttle.kinds == {"produce", "request_rate"}
+    m.throttle.reconsider(START + 1.0, {"produce": (m.bucket,), "request_rate": (rate,)})
+    assert (m.throttle.until, m.throttle.cause) == (START + 5.0, "producer_byte_rate of client-id=etl")
+
+
+def test_debt_of_others_does_not_prolong_an_ended_delay():
+    m = Muted()
+    m.start(1.0)
+    rate = rate_bucket(START)
+    m.start(30.0, rate)
+    m.bucket.charge(30_000, START + 2.0)
+    m.throttle.reconsider(START + 2.0, {"produce": (m.bucket,), "request_rate": (rate,)})
+    assert m.throttle.until == START + 2.0
+
+
+@pytest.mark.parametrize("longest", ["produce", "fetch"])
+def test_forgiven_mute_lasts_for_the_other_debt(longest):
+    m = Muted()
+    m.start(5.0 if longest == "produce" else 3.0)
+    m.start(3.0 if longest == "produce" else 5.0, m.fetches)
+    forgiven, kept = (m.bucket, m.fetches) if longest == "produce" else (m.fetches, m.bucket)
+    m.throttle.let_go({forgiven}, START + 1.0)
+    assert (m.throttle.until, m.throttle.kinds) == (START + 3.0, {kept.kind.name})
+    m.throttle.let_go({kept}, START + 2.0)
+    assert m.throttle.until == START + 2.0
+
+
+def test_lowered_debt_of_the_other_kind_stays_lowered():
+    m = Muted()
+    m.start(9.0)
+    m.bucket.charge(12_000, START)
+    rate = rate_bucket(START)
+    rate.charge(40, START)
+    m.start(30.0, rate)
+    m.throttle.reconsider(START, {"produce": (m.bucket,), "request_rate": (rate,)})
+    m.throttle.let_go({rate}, START + 1.0)
+    assert m.throttle.until == START + 2.0
 
 
 def test_abandoned_mute_is_counted_no_more():

@@ -90,7 +90,8 @@ def test_greeting_costs_nothing():
 @pytest.mark.parametrize("acks", [-1, 0])
 @pytest.mark.parametrize("by", [None, 50, 101])
 @pytest.mark.parametrize(
-    ("byte_rate", "kind", "seconds"), [(1_000.0, "request_rate", 2.0), (70.0, "request_rate", 2.0), (50.0, "produce", 6.0)]
+    ("byte_rate", "kind", "seconds"),
+    [(1_000.0, "request_rate", 2.0), (70.0, "request_rate", 2.0), (50.0, "producer_byte_rate", 6.0)],
 )
 def test_producer_waits_for_the_tighter_quota(byte_rate, kind, seconds, by, acks):
     """The sixth request goes over both quotas: one request at 0.5/s, and 800 bytes after a burst of ten seconds."""
@@ -98,7 +99,7 @@ def test_producer_waits_for_the_tighter_quota(byte_rate, kind, seconds, by, acks
     t.client_sends(*(m.produce(number, size=100, acks=acks) for number in range(5)), by=by)
     assert t.core.client.hot_buckets
     t.client_sends(m.produce(5, size=300, acks=acks), by=by)
-    assert (t.core.throttle.kind, t.core.throttle.until - t.now) == (kind, pytest.approx(seconds))
+    assert (t.throttled_by, t.core.throttle.until - t.now) == (kind, pytest.approx(seconds))
     assert (t.row("request_rate").amount_total, t.row("produce").amount_total) == (6, 800)
 
 
@@ -171,3 +172,12 @@ def test_request_in_two_chunks_leaves_the_queue_at_its_turn():
     t.passes(delay)
     t.broker_got(request[:-1])
     assert (bucket.first_requests.waiting, t.core.client.queued) == (0, False)
+
+
+def test_higher_request_rate_leaves_the_mute_for_bytes():
+    t = Transcript(rates(0.5, producer_byte_rate=80.0))
+    t.client_sends(*(m.produce(number, size=100) for number in range(5)))
+    t.client_sends(m.produce(5, size=380))
+    assert (t.throttled_by, t.core.throttle.until - t.now) == ("request_rate", pytest.approx(2.0))
+    t.configure(rates(1_000.0, producer_byte_rate=80.0))
+    assert (t.throttled_by, t.core.throttle.until - t.now) == ("producer_byte_rate", pytest.approx(1.0))

@@ -200,6 +200,11 @@ class Transcript:
         self.engine.apply(settings, self.now)
         self.core.reconsider(self.now)
 
+    @property
+    def throttled_by(self) -> str:
+        """The configuration key of the quota that mutes the client; "" if none does."""
+        return self.core.throttle.cause.partition(" of ")[0]
+
     def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
         (row,) = (row for row in self.engine.snapshot(self.now) if (row.kind, row.client_id) == (kind, client_id))
         return row

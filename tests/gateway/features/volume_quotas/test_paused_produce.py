@@ -32,7 +32,7 @@ class Gated(Transcript):
     def set(self, delay, *, paused=False, learning=False):
         self.gate.delay, self.gate.paused, self.gate.learning = delay, paused, learning
         self.engine.recall()
-        self.core.throttle.reconsider(self.now)
+        self.core.reconsider(self.now)
         self.passes(0.0)
 
 
@@ -252,7 +252,7 @@ def test_volume_delay_is_shortened_only_by_volumes(algorithm, quota):
     t.passes(1.0)
     assert t.paused
     t.gate.delay = 0.5
-    t.core.throttle.reconsider(t.now)
+    t.core.reconsider(t.now)
     t.passes(0.4)
     assert t.paused
     t.passes(0.2)
