@@ -46,7 +46,9 @@ class SessionCore:
         fetch = FetchHandler(self.client, self.throttle)
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
         gate = context.authentication_gate
-        self.connection = connection = Connection(self.client, self.throttle, wire, self._send_own_request, gate)
+        self.connection = connection = Connection(
+            self.client, self.throttle, wire, self._send_own_request, self.in_flight, gate
+        )
         fast_path = FastPath(
             self.client,
             self.throttle,

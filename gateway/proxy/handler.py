@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import Entry, Special, TakeAnswer
+from gateway.proxy.in_flight import Entry, InFlight, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.states import RequestDirection, RequestEvent, RequestState
 from gateway.proxy.wire import Slot, Wire
@@ -248,6 +248,7 @@ class Connection:
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
     `direction` is the state of the way from the client to the broker. `ending` is the reason of `end`, until then.
+    `in_flight` are the requests without an answer so far.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
@@ -260,6 +261,7 @@ class Connection:
         "ending",
         "fetch",
         "gate",
+        "in_flight",
         "on_close",
         "peer",
         "produce",
@@ -278,9 +280,11 @@ class Connection:
         throttle: ChannelThrottle,
         wire: Wire,
         send_own_request: SendOwnRequest,
+        in_flight: InFlight,
         gate: RequestGate | None = None,
     ) -> None:
         self.client = client
+        self.in_flight = in_flight
         self.throttle = throttle
         self.ready: Callable[[], None] = wire.call_ready
         self._refuse = wire.refuse
@@ -312,6 +316,17 @@ class Connection:
             return False
         if verdict.bucket is not None:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
+        return True
+
+    def has_unanswered(self, now: float) -> bool:
+        """True if earlier requests wait for their answers. The caller then defers its request, which comes again after them.
+
+        Brokers take one request of a connection at a time as well. An opened request can take 200 times its bytes. Otherwise it
+        could wait for hours, behind a long poll.
+        """
+        if not self.in_flight:
+            return False
+        self.throttle.hold(self.in_flight[-1], now)
         return True
 
     def end(self, why: str) -> None:

@@ -77,6 +77,8 @@ class MetadataHandler:
             check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, _REMEDY)
             if not request.whole:
                 return COLLECT
+            if self._connection.has_unanswered(now):
+                return DEFER
             frame, moved = request.cut()
             self._request = metadata_request.read_request(header.api_version, frame, moved.body_offset)
             self._look_up(self._request, header, now)

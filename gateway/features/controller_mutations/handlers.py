@@ -95,6 +95,8 @@ class MutationHandler:
                 check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
             if not request.whole:
                 return COLLECT
+            if self._connection.has_unanswered(now):
+                return DEFER
             self._lookups = Lookups(self._connection)
             self._begin(*request.cut(), self._lookups, now)
         if self._lookups.pending:

@@ -16,6 +16,7 @@ from gateway.alterations import QuotaApiError
 from gateway.features.topic_quotas.thresholds import KEY, TopicThresholds, parse, parts_of, shown
 from gateway.proxy.handler import (
     COLLECT,
+    DEFER,
     FORWARD,
     MAX_COLLECTED_REQUEST_BYTES,
     MAX_UNTRUSTED_BYTES,
@@ -89,6 +90,8 @@ class AlterConfigs:
                 return verdict
             self._parsed = True
             self._parse(*request.cut())
+            if self._own and self._connection.has_unanswered(now):
+                return DEFER
         if not self._begun:
             if any(own.changes for own in self._own.values()) and not self._right.known(request.header, now):
                 return WAIT

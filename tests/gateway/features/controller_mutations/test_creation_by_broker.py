@@ -99,6 +99,18 @@ def test_missing_topic_is_created_and_charged(version):
     assert (tokens(t), reserved(t)) == (BURST - PARTITIONS, 0)
 
 
+def test_request_is_opened_after_all_earlier_answers():
+    t = Gateway().session()
+    poll, reply = messages.fetch(7), messages.fetched(7)
+    t.client_sends(poll, asks(["a"]))
+    t.broker_got(poll)
+    t.broker_answers(reply)
+    t.client_got(reply)
+    looks_up(t, {"a": 0})
+    creates(t, ["a"])
+    t.broker_got(asks(["a"], creates=False))
+
+
 def test_topic_over_the_quota_stays_missing():
     t = Gateway().session()
     t.client_sends(asks(["a", "b", "c", "d"]), messages.heartbeat(2))

@@ -151,9 +151,11 @@ def test_alterations_are_opened_one_at_a_time(key):
     many = [alter(number, refused, others, key=key) for number in (1, 2, 3)]
     t.client_sends(m.fetch(0), *many)
     t.goes_on()
-    assert len(t.core.in_flight) == 2
-    t.broker_got(m.fetch(0), alter(1, others, key=key))
-    t.broker_answers(m.fetched(0), changed(1, (TOPIC, "logs", 40, None), key=key))
+    t.broker_got(m.fetch(0))
+    t.broker_answers(m.fetched(0))
+    t.goes_on()
+    t.broker_got(alter(1, others, key=key))
+    t.broker_answers(changed(1, (TOPIC, "logs", 40, None), key=key))
     t.goes_on()
     t.broker_got(alter(2, others, key=key))
 
