@@ -47,7 +47,7 @@ class SessionCore:
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
         gate = context.authentication_gate
         self.connection = connection = Connection(
-            self.client, self.throttle, wire, self._send_own_request, self.in_flight, gate
+            self.client, self.throttle, wire, self._send_own_request, self.responses, gate
         )
         fast_path = FastPath(
             self.client,

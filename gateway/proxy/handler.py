@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import Entry, InFlight, Special, TakeAnswer
+from gateway.proxy.in_flight import DueAnswers, Entry, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.states import RequestDirection, RequestEvent, RequestState
 from gateway.proxy.wire import Slot, Wire
@@ -248,7 +248,6 @@ class Connection:
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
     `direction` is the state of the way from the client to the broker. `ending` is the reason of `end`, until then.
-    `in_flight` are the requests without an answer so far.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
@@ -258,10 +257,10 @@ class Connection:
         "authentication",
         "client",
         "direction",
+        "due",
         "ending",
         "fetch",
         "gate",
-        "in_flight",
         "on_close",
         "peer",
         "produce",
@@ -280,11 +279,11 @@ class Connection:
         throttle: ChannelThrottle,
         wire: Wire,
         send_own_request: SendOwnRequest,
-        in_flight: InFlight,
+        due: DueAnswers,
         gate: RequestGate | None = None,
     ) -> None:
         self.client = client
-        self.in_flight = in_flight
+        self.due = due
         self.throttle = throttle
         self.ready: Callable[[], None] = wire.call_ready
         self._refuse = wire.refuse
@@ -324,10 +323,10 @@ class Connection:
         Brokers take one request of a connection at a time as well. An opened request can take 200 times its bytes. Otherwise it
         could wait for hours, behind a long poll.
         """
-        if not self.in_flight:
-            return False
-        self.throttle.hold(self.in_flight[-1], now)
-        return True
+        newest = self.due.newest
+        if newest is not None:
+            self.throttle.hold(newest, now)
+        return newest is not None
 
     def end(self, why: str) -> None:
         """End the connection once the broker's bytes that have arrived are passed on. Answers that count are still awaited."""

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.line import Consumer
@@ -48,6 +48,15 @@ class Entry:
 
 
 InFlight = deque[Entry]
+
+
+class DueAnswers(Protocol):
+    """The answers that a connection's client has not got whole."""
+
+    @property
+    def newest(self) -> Entry | None:
+        """The last request with such an answer; None if all are answered."""
+        ...
 
 
 class ChargedFetch(Special):

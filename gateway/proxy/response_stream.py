@@ -174,6 +174,10 @@ class ResponseStream:
         self._write(pieces, chunk, start, end)
 
     @property
+    def newest(self) -> Entry | None:
+        return self._in_flight[-1] if self._in_flight else self.current
+
+    @property
     def unfinished(self) -> bool:
         """True while a response has begun and is not over."""
         return self._framing.skip > 0

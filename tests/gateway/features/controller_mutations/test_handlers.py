@@ -242,6 +242,19 @@ def test_mutation_is_taken_after_all_earlier_answers():
     t.broker_got(m.metadata_request(1, ["a"]))
 
 
+def test_mutation_is_taken_after_the_end_of_an_answer():
+    t = transcript()
+    t.client_sends(messages.fetch(7))
+    answer = messages.fetched(7)
+    t.broker_got(messages.fetch(7))
+    t.broker_answers(answer[:-1])
+    t.client_sends(m.delete(1, ["a"], version=5))
+    t.broker_got()
+    t.broker_answers(answer[-1:])
+    t.client_got(answer)
+    t.broker_got(m.metadata_request(1, ["a"]))
+
+
 @pytest.mark.parametrize("version", [5, 7], ids=["permissive", "strict"])
 def test_unenforced_mutation_quota_only_counts(version):
     folds = ThrottleFolds()
