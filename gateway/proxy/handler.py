@@ -247,7 +247,8 @@ class Connection:
 
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
-    `direction` is the state of the way from the client to the broker. `ending` is the reason of `end`, until then.
+    `direction` is the state of the way from the client to the broker. `due` are the answers that the client has not got whole.
+    `ending` is the reason of `end`, until then.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
