@@ -6,8 +6,8 @@ Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), 
 from struct import Struct
 from typing import Final
 
-from protocol.bodies.addresses import array_count
 from protocol.cursor import INT16, INT32, INT64, LENGTH_BYTES, Buffer, Reader
+from protocol.encoding import array_count
 from protocol.errors import Incomplete, InvalidFrame
 
 _MAX_BYTES_SINCE: Final = 3

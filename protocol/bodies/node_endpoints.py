@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import NEVER, ApiKey
 from protocol.bodies import addresses
-from protocol.bodies.addresses import Broker, BrokerShape, Translate, encode_uvarint
+from protocol.bodies.addresses import Broker, BrokerShape, Translate
 from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import Buffer, Reader
+from protocol.encoding import encode_uvarint, spliced
 from protocol.errors import InvalidFrame
 
 __all__ = ["TailScanner", "endpoints_since", "rewrite_behind", "rewrite_frame", "rewrite_tail", "section_offset"]
@@ -77,7 +78,7 @@ def rewrite_behind(api_key: int, frame: Buffer, start: int, translate: Translate
     if not tail.brokers:
         return bytes(frame)
     new = tail.encode(addresses.replaced(section, tail.brokers, _SHAPE, translate))
-    return addresses.spliced(frame, [(start, len(frame), new)])
+    return spliced(frame, [(start, len(frame), new)])
 
 
 def section_offset(api_key: int) -> int:

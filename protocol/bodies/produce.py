@@ -7,8 +7,8 @@ import sys
 from struct import Struct
 from typing import Final
 
-from protocol.bodies.addresses import array_count, encode_utf8
 from protocol.cursor import CORRELATION_BYTES, INT16, INT32, LENGTH_BYTES, MAX_REPEATED_CHARACTERS, Buffer, Reader
+from protocol.encoding import array_count, encode_utf8
 from protocol.errors import Incomplete
 
 _THROTTLE_SINCE: Final = 1
