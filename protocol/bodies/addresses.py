@@ -9,7 +9,7 @@ Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from protocol.cursor import INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.cursor import INT32, LENGTH_BYTES, THROTTLE_BYTES, Buffer, Reader
 from protocol.encoding import array_count
 from protocol.encoding import encode_string as encode_string
 from protocol.errors import InvalidFrame
@@ -25,7 +25,6 @@ _METADATA_RACK_SINCE: Final = 1
 _METADATA_CLUSTER_ID_SINCE: Final = 2
 _METADATA_THROTTLE_SINCE: Final = 3
 _METADATA_FLEXIBLE_SINCE: Final = 9
-_THROTTLE_BYTES: Final = 4
 _ENDPOINT_TYPE_SINCE: Final = 1  # of DescribeCluster, as all below
 _FENCED_SINCE: Final = 2
 _THROTTLE_AND_ERROR_BYTES: Final = 6
@@ -76,7 +75,7 @@ def rewrite_metadata_front(
 
 def _metadata_front(reader: Reader, start: int, version: int, translate: Translate, learn: Learn | None) -> tuple[bytes, int]:
     if version >= _METADATA_THROTTLE_SINCE:
-        reader.skip(_THROTTLE_BYTES)
+        reader.skip(THROTTLE_BYTES)
     shape = BrokerShape(compact=reader.compact, rack=version >= _METADATA_RACK_SINCE)
     array_at = reader.pos
     brokers = read_brokers(reader, shape)

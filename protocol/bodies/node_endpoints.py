@@ -14,7 +14,7 @@ from protocol.api_keys import NEVER, ApiKey
 from protocol.bodies import addresses
 from protocol.bodies.addresses import Broker, BrokerShape, Translate
 from protocol.bodies.tail_scanner import TailScanner
-from protocol.cursor import Buffer, Reader
+from protocol.cursor import THROTTLE_BYTES, Buffer, Reader
 from protocol.encoding import encode_uvarint, spliced
 from protocol.errors import InvalidFrame
 
@@ -25,7 +25,6 @@ _TAGGED: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 _SHAPE: Final = BrokerShape(compact=True)
 _ENDPOINTS_TAG: Final = 0
 _EMPTY_ARRAY: Final = b"\x01"
-_THROTTLE_BYTES: Final = 4
 
 # Tag numbers far from all of Kafka's, in order of preference. One for every varint length, because the tag number, the size
 # and the padding must add up to a given length.
@@ -83,7 +82,7 @@ def rewrite_behind(api_key: int, frame: Buffer, start: int, translate: Translate
 
 def section_offset(api_key: int) -> int:
     """The bytes between the `TailScanner`'s end and the section of endpoints: in Produce, those of throttle_time_ms."""
-    return _THROTTLE_BYTES if api_key == ApiKey.PRODUCE else 0
+    return THROTTLE_BYTES if api_key == ApiKey.PRODUCE else 0
 
 
 def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate) -> bytes:
