@@ -10,7 +10,8 @@ from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
 from protocol.bodies.addresses import Learn, Translate
 from protocol.bodies.lag_scanner import LagScanner
-from protocol.bodies.node_endpoints import TailScanner, endpoints_since, rewrite_tail, section_offset
+from protocol.bodies.node_endpoints import endpoints_since, rewrite_tail, section_offset
+from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import INT32
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 

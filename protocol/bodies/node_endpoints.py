@@ -18,8 +18,6 @@ from protocol.cursor import THROTTLE_BYTES, Buffer, Reader
 from protocol.encoding import encode_uvarint, spliced
 from protocol.errors import InvalidFrame
 
-__all__ = ["TailScanner", "endpoints_since", "rewrite_behind", "rewrite_frame", "rewrite_tail", "section_offset"]
-
 _SINCE: Final[dict[int, int]] = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0, ApiKey.SHARE_ACKNOWLEDGE: 0}
 _TAGGED: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 _SHAPE: Final = BrokerShape(compact=True)
