@@ -63,11 +63,13 @@ class ProduceGate:
 
 
 class InspectedProduce(ResponseHandler, Protocol):
-    """One Produce request. Either the broker gets all of it as it comes, and `scan` sees it pass. Or (`whole`) it is
-    collected, and `decide` returns the part that the broker gets."""
+    """One Produce request. The broker gets all of it as it comes, and `scan` sees it pass.
+
+    With `needs_whole`, the caller collects the request instead, and `decide` returns the part that the broker gets.
+    """
 
     @property
-    def whole(self) -> bool: ...
+    def needs_whole(self) -> bool: ...
 
     @property
     def ends(self) -> bool:

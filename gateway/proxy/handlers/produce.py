@@ -195,7 +195,7 @@ class ProduceHandler:
 
     def _inspect(self, request: Request, now: float) -> Verdict:
         inspected = self._open(request, now)
-        if inspected.whole and not request.whole:
+        if inspected.needs_whole and not request.whole:
             self._prepay(request, now)
             return COLLECT_PRODUCE
         self._charge(request, now)
@@ -205,7 +205,7 @@ class ProduceHandler:
         else:
             request.entry.special = OwnRequest(take, outlives_client=True)
             request.answered = True
-        if not inspected.whole:
+        if not inspected.needs_whole:
             inspected.scan(request.data, request.header.body_offset, request.end, now)
             self._scanned = None if request.whole else inspected
             return FORWARD if take is None else Replace(_wanting_answer(request, request.data[request.pos : request.end]))
