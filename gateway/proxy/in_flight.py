@@ -74,7 +74,7 @@ class ChargedFetch(Special):
         """Set bytes aside for an answer of at most `requested` bytes. `consumers` has the client's place in each bucket."""
         reserved: list[tuple[Bucket, int, int]] = []
         for index, bucket in enumerate(buckets):
-            amount = bucket.reserve(consumers[index], requested, now)
+            amount = bucket.reserve_fetch(consumers[index], requested, now)
             reserved.append((bucket, amount, bucket.line.generation))
         self.reserved = tuple(reserved)
 

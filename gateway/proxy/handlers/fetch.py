@@ -54,7 +54,7 @@ class FetchHandler:
         if self._requested > 0:
             self._client.use(header.client_id, now)
             for bucket in self._client.buckets(_KIND, now):
-                if bucket.full(self._requested, now):
+                if bucket.exhausted_by(self._requested, now):
                     self.answer_awaited = True
                     return DEFER
             self.answer_awaited = False
