@@ -108,7 +108,7 @@ class GroupBuckets:
                         kept[name].follow(tree)
         self._kinds = kept
 
-    def shares(self, kind: str, group: str) -> bool:
+    def in_tree(self, kind: str, group: str) -> bool:
         """True if the group shares a capacity of the kind with others."""
         shares = self._kinds.get(kind)
         return shares is not None and group in shares.tree.places
