@@ -175,7 +175,7 @@ class ProduceHandler:
         else:
             self._throttle.charge(buckets + others, request.size, now, entry)
         if gated:
-            held = self._gate.delayed()
+            held = self._gate.count_delayed()
             self._throttle.record_volume_delay(held, now, buckets[0], request.size)
             self._throttle.mute_for_volumes(held, now, buckets[0], entry)
 
@@ -238,7 +238,7 @@ class ProduceHandler:
         """Mute the client before the request: without an answer it would not learn of a refusal, or none is due yet."""
         bucket = self._client.bucket(_KIND, now)
         # The request is looked at again when the time is over, and its bytes are recorded then.
-        delay = self._gate.defer()
+        delay = self._gate.count_deferred()
         self._throttle.record_volume_delay(delay, now, bucket, amount=0)
         self._throttle.mute_for_volumes(delay, now, bucket, None)
         return DEFER
@@ -251,7 +251,7 @@ class ProduceHandler:
         topics = scan_whole(header.api_version, frame, header.body_offset).topics
         self.forget_collected()
         self._gaps.note(frame, topics)
-        delay = self._gate.refused()
+        delay = self._gate.count_refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1
         # Counted before the client has the answer: what it sends after that has to wait for the end of the mute.
