@@ -23,8 +23,8 @@ from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.groups.feature import Groups
 from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import ledger_topic
-from gateway.features.ledger.shadow_usage import ShadowSampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.shadow_sampler import ShadowSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.features.notify.feature import LOOK_SECONDS, Notify
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.state_file import StateFile

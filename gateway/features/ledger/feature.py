@@ -14,11 +14,11 @@ from gateway.feature import Feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.features.ledger.group_rights import GroupSampler
+from gateway.features.ledger.group_sampler import GroupSampler
 from gateway.features.ledger.ledger_topic import LedgerTopic
 from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
-from gateway.features.ledger.shadow_usage import ShadowSampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.shadow_sampler import ShadowSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.ledger_paths import partition
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
