@@ -26,7 +26,7 @@ _NOTHING: Final = Tally()
 
 
 class Bucket:
-    """Shared by all connections whose clients have the same tags.
+    """Shared by all connections whose clients have the same tags. It is a `UsageAccount` for gateways that share quotas.
 
     Sessions write `amount_total` on their hot path. `connections` is the number of connections that hold the bucket. `line` has
     the consumers of a Fetch bucket. `owner` has its place (`OwnedPlaces`).

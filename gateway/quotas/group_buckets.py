@@ -53,7 +53,8 @@ class GroupShareRow:
 
     @property
     def lent(self) -> float:
-        return max(0.0, self.entitlement - self.allocation) if self.parent else 0.0  # nobody is beside a whole capacity
+        # A root has the whole capacity, and no group beside it that could use the rest.
+        return max(0.0, self.entitlement - self.allocation) if self.parent else 0.0
 
 
 class _KindShares:

@@ -115,7 +115,7 @@ class Ledger(Feature[LedgerConfig | None]):
         self._groups = groups
         self._group_sampler = GroupSampler(clock.wall())
         self._pending: list[Event] = []
-        self._samples: list[Event] = []  # apart, because a reload can change more limits than the queue has room for
+        self._samples: list[Event] = []  # apart from `_pending`, which the changes of one reload can fill
         self._agreed_time = AgreedTime()
         self._usage = usage
         self._files = LedgerFiles(

@@ -172,7 +172,7 @@ class RecentUsage(Feature[None]):
 
     async def save(self) -> None:
         """Save the present use. Without any use the file is written only if the last save had some."""
-        if self._write is not None and not self._write.done():  # of a `run` that was cancelled
+        if self._write is not None and not self._write.done():  # begun by a `_run` that was cancelled
             await asyncio.wait([self._write])
         self._worked = 0.0
         at, uses = await in_slices(self._measured(self._uses()))

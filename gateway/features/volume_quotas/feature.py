@@ -254,7 +254,7 @@ class VolumeWatch:
         previous, verdict = self._verdict, self._volumes.judge(now)
         self._verdict = verdict
         if previous.state is VolumeState.OPEN and verdict.state is not VolumeState.OPEN:
-            self._wake_publisher.set()  # it waits for the long interval of an open gate
+            self._wake_publisher.set()  # the publisher waits for the long interval of an open gate
         enforce = self.config.enforce
         delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)

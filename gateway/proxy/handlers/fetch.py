@@ -286,7 +286,7 @@ def _size(pos: int, after: int, entry: Entry) -> int:
 
 
 def _require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
-    """Raise Incomplete if the answer's head ends behind `end`. With its head, no answer is Incomplete once it is charged."""
+    """Raise Incomplete if the answer's head ends behind `end`. The later steps need no more, so no answer is charged twice."""
     if end - pos < FETCH_HEAD_BYTES:
         raise Incomplete
     _require_session_id(chunk, pos, end, entry)

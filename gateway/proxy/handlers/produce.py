@@ -68,7 +68,7 @@ class ProduceHandler:
         self._internal: tuple[Bucket, ...] = (context.engine.internal,)
         self._gaps = SequenceGaps()
         self._inspector: ProduceInspector | None = None
-        self._kept = 0  # topics and partitions of requests that are refused in part, since no next request had to wait for them
+        self._kept = 0  # topics and partitions kept for answers to requests refused in part, since the last `hold`
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
