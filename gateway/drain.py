@@ -89,7 +89,7 @@ class Drain:
         self._conclude(clock.monotonic() - began)
 
     async def _end_sessions(self, seconds: float) -> None:
-        """End all sessions, the last one after half of `seconds` at most, and return when none is left."""
+        """End all sessions, the oldest first and the last one after half of `seconds` at most. Return when none is left."""
         waiting: deque[OpenSession] = deque(self._sessions)
         taken_up = set(waiting)
         pace = max(ENDED_PER_SECOND, 2.0 * len(waiting) / max(seconds, _STEP_SECONDS))

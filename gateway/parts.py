@@ -23,8 +23,8 @@ from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.groups.feature import Groups
 from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import ledger_topic
-from gateway.features.ledger.shadow_usage import ShadowSampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.shadow_sampler import ShadowSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.features.notify.feature import LOOK_SECONDS, Notify
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.state_file import StateFile
@@ -82,7 +82,7 @@ class SharedParts:
         )
         self.produce_gate: Final = ProduceGate()
         self.sessions: Final = Sessions(self.counters, self.outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
-        # The supervisor has the locks for workers.
+        # With workers, the supervisor holds the locks.
         self.locks: Final = StateLocks(config.state, path) if worker is None else None
 
 
@@ -134,7 +134,7 @@ class InstalledFeatures:
 
         self._config = config
         self._engine = engine
-        # The supervisor has it for workers.
+        # With workers, the supervisor sends the notifications.
         notify = None if worker is not None else Notify(
             config.notify, outlet.gateway, self._active_rows, parts.effective.places, path.parent
         )  # fmt: skip

@@ -18,6 +18,8 @@ INT64: Final = Struct(">q")
 LENGTH_BYTES: Final = 4
 """Size of the length field that precedes every frame."""
 CORRELATION_BYTES: Final = 4
+THROTTLE_BYTES: Final = 4
+UUID_BYTES: Final = 16
 MAX_ELEMENTS: Final = 5_000
 """Limit on all array elements and tagged fields of one request. The gateway decodes and answers that many in up to 50 ms."""
 MAX_REPEATED_CHARACTERS: Final = 256 * 1024

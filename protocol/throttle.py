@@ -10,12 +10,11 @@ from typing import Final
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import produce
 from protocol.bodies.tail_scanner import TailScanner
-from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, THROTTLE_BYTES, Buffer, Reader
 from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete
 
 MAX_THROTTLE_MS: Final = 2**31 - 1
-_THROTTLE_BYTES: Final = 4
 _ERROR_BYTES: Final = 2
 _TIMESTAMPS_BYTES: Final = 24  # issue, expiry and max timestamp
 _TOKEN_REQUESTER_SINCE: Final = 3
@@ -48,7 +47,7 @@ def throttle_offset(api_key: int, version: int, frame: Buffer, start: int, end: 
     else:
         offset = offset + 1 + place if frame[offset] == 0 else -1
     if offset >= 0:
-        after = offset + _THROTTLE_BYTES
+        after = offset + THROTTLE_BYTES
         if after <= end and after - start - LENGTH_BYTES <= INT32.unpack_from(frame, start)[0]:
             return offset
     return _walk(api_key, version, frame, start, end)
@@ -63,7 +62,7 @@ def _walk(api_key: int, version: int, frame: Buffer, start: int, end: int) -> in
         reader.skip(place)
     elif not _WALKS[api_key](reader, version):
         return -1
-    return reader.skip(_THROTTLE_BYTES)
+    return reader.skip(THROTTLE_BYTES)
 
 
 def read_throttle(buf: Buffer, offset: int) -> int:
@@ -86,7 +85,7 @@ def _walk_produce(version: int, frame: Buffer, start: int, end: int) -> int:
     reader.pos = start + scanner.feed(frame, start, reader.seen)
     if not scanner.reached:
         raise Incomplete
-    return reader.skip(_THROTTLE_BYTES)
+    return reader.skip(THROTTLE_BYTES)
 
 
 def _walk_api_versions(reader: Reader, version: int) -> bool:

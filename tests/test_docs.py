@@ -11,6 +11,7 @@ import yaml
 from gateway.admin.metrics.registry import METRICS
 from gateway.config.load import parse_config
 from gateway.config.unreached_rows import unreached_warnings
+from gateway.proxy.states import REQUEST_TRANSITIONS, RequestEvent, RequestState
 from gateway.workers.families import WORKER_METRICS
 from tests.helm.queries import rules
 
@@ -80,6 +81,18 @@ def test_file_map_names_each_part_of_the_gateway() -> None:
     text = DESIGN.partition("\n## File map\n")[2].partition("\n## ")[0]
     file_map = text.partition("\ngateway/\n")[2].partition("\nhelm/\n")[0]
     assert parts - set(re.findall(r"[\w/]+\.py|\w+/", file_map)) == set()
+
+
+def test_design_draws_the_legal_transitions_of_requests() -> None:
+    """Every change of the state is drawn, but for the closes: one stands for all."""
+    drawn = {
+        (RequestState[before], RequestEvent[event.replace("-", "_").upper()]): RequestState[after]
+        for before, after, events in re.findall(r"(?m)^    ([A-Z_]+) --> ([A-Z_]+): ([a-z -]+)$", DESIGN)
+        for event in events.split(" or ")
+    }
+    assert drawn.items() <= REQUEST_TRANSITIONS.items()
+    changes = {step: after for step, after in REQUEST_TRANSITIONS.items() if step[0] is not after}
+    assert {step for step in changes.keys() - drawn.keys() if step[1] is not RequestEvent.CLOSE} == set()
 
 
 def test_readme_links_to_existing_pages_of_the_site() -> None:

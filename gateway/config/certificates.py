@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config.document import Document
-from gateway.config.explain import problem
 from gateway.config.model import ListenerConfig, WeirConfig
 from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.config.pydantic_errors import problem
 from gateway.files.path_faults import READABLE, read_remedy
 from gateway.proxy.tls.contexts import client_context, server_context
 

@@ -14,12 +14,12 @@ from gateway.alter_queue import BROKER_ACLS
 from gateway.config.document import Document
 from gateway.config.endpoints import is_wildcard, plain_host
 from gateway.config.entities import entity_quota
-from gateway.config.explain import aliases, problem, without_indexes
 from gateway.config.group_checks import tree_problems
 from gateway.config.group_rows import MAX_RULES, group_of, rule_row
 from gateway.config.keys import SECTIONS
 from gateway.config.model import AdminConfig, ListenerConfig, UpstreamConfig
 from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.config.pydantic_errors import aliases, problem, without_indexes
 from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group

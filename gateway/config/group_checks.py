@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.config.document import Document
-from gateway.config.explain import problem
 from gateway.config.group_rows import rule_row
 from gateway.config.problems import KeyPath, Problem, nearest
+from gateway.config.pydantic_errors import problem
 from gateway.quotas.group_tree import MAX_LEVELS, lineage
 from gateway.quotas.groups import Group
 

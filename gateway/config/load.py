@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from gateway.config.certificates import check_certificates, check_upstream_certificates
 from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.document import Document, read_document
-from gateway.config.explain import explain, problem
 from gateway.config.model import (
     WeirConfig,
 )
 from gateway.config.paths import check_paths, check_paths_of_worker
 from gateway.config.problems import ConfigError, KeyPath, Problem
+from gateway.config.pydantic_errors import problem, problems_of
 from gateway.features.notify.config import WITH_SECRETS
 from gateway.files.path_faults import READABLE, read_remedy
 from gateway.files.secret_file import UnusableSecretError
@@ -101,7 +101,7 @@ def _validated(document: Document, source: str, directory: Path | None, checks: 
     except ValidationError as error:
         # An unsupported key was removed, so its section may lack something now. The problem of the key explains that.
         cut = [problem.key for problem in unsupported]
-        found = [each for each in explain(error, document) if not any(key.startswith(f"{each.key}.") for key in cut)]
+        found = [each for each in problems_of(error, document) if not any(key.startswith(f"{each.key}.") for key in cut)]
         explained = {each.key for each in found}
         problems = [each for each in problems if each not in document.surprises or each.key not in explained] + found
     else:

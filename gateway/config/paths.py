@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config.document import Document
-from gateway.config.explain import problem
 from gateway.config.problems import Problem
+from gateway.config.pydantic_errors import problem
 from gateway.files.path_faults import path_fault
 
 if TYPE_CHECKING:

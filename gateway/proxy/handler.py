@@ -319,10 +319,12 @@ class Connection:
         return True
 
     def has_unanswered(self, now: float) -> bool:
-        """True if earlier requests wait for their answers. The caller then defers its request, which comes again after them.
+        """True if earlier requests wait for their answers. Then no further request is taken before the last of these answers.
 
-        Brokers take one request of a connection at a time as well. An opened request can take 200 times its bytes. Otherwise it
-        could wait for hours, behind a long poll.
+        The caller defers its request, which comes again after that answer.
+
+        Brokers take one request of a connection at a time as well. Behind a long poll, a parsed request would take up to 200
+        times its bytes for as long as the poll.
         """
         newest = self.due.newest
         if newest is not None:

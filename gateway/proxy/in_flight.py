@@ -80,10 +80,10 @@ class ChargedFetch(Special):
         """A bucket, the bytes that are set aside in it, and the generation of its line."""
 
     def reserve(self, buckets: tuple[Bucket, ...], consumers: list[Consumer], requested: int, now: float) -> None:
-        """Set bytes aside for an answer of at most `requested` bytes. `consumers` has the client's place in each bucket."""
+        """Set bytes aside for an answer of at most `requested` bytes. `consumers` has one for each bucket."""
         reserved: list[tuple[Bucket, int, int]] = []
         for index, bucket in enumerate(buckets):
-            amount = bucket.reserve(consumers[index], requested, now)
+            amount = bucket.reserve_fetch(consumers[index], requested, now)
             reserved.append((bucket, amount, bucket.line.generation))
         self.reserved = tuple(reserved)
 

@@ -44,18 +44,18 @@ class ProduceGate:
     def closed(self) -> bool:
         return self.delay > 0.0
 
-    def delayed(self) -> float:
+    def count_delayed(self) -> float:
         """Count a request that goes to its broker, and return the seconds for which its client is muted."""
         self.throttled_total += 1
         self.totals.note(self.delay)
         return self.delay
 
-    def defer(self) -> float:
+    def count_deferred(self) -> float:
         """Count that a request is deferred, and return the seconds after which to look again."""
         self.deferred_total += 1
         return self.delay
 
-    def refused(self) -> float:
+    def count_refused(self) -> float:
         """Count a request that is refused, and return the seconds for which its client is muted."""
         self.refused_total += 1
         self.totals.note(self.delay)
@@ -63,11 +63,13 @@ class ProduceGate:
 
 
 class InspectedProduce(ResponseHandler, Protocol):
-    """One Produce request. Either the broker gets all of it as it comes, and `scan` sees it pass. Or (`whole`) it is
-    collected, and `decide` returns the part that the broker gets."""
+    """One Produce request. The broker gets all of it as it comes, and `scan` sees it pass.
+
+    With `needs_whole`, the caller collects the request instead, and `decide` returns the part that the broker gets.
+    """
 
     @property
-    def whole(self) -> bool: ...
+    def needs_whole(self) -> bool: ...
 
     @property
     def ends(self) -> bool:

@@ -10,7 +10,8 @@ from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
 from protocol.bodies.addresses import Learn, Translate
 from protocol.bodies.lag_scanner import LagScanner
-from protocol.bodies.node_endpoints import TailScanner, endpoints_since, rewrite_tail, section_offset
+from protocol.bodies.node_endpoints import endpoints_since, rewrite_tail, section_offset
+from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import INT32
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
@@ -94,8 +95,8 @@ class Body(Protocol):
 def in_pieces(data: Data) -> list[Data]:
     """The data in pieces of at most `MAX_PIECE_BYTES`. If there are several, each is a copy.
 
-    The client's transport refers to the whole of a piece until the kernel has taken its last byte. It could refer to 4 MiB for
-    bytes so few that it asks nobody to wait.
+    The client's transport keeps the whole of a piece until the kernel has taken its last byte. In one piece, a few unsent bytes
+    would keep up to 4 MiB, and they are too few for back-pressure.
     """
     size = len(data)
     if size <= MAX_PIECE_BYTES:

@@ -32,6 +32,7 @@ from gateway.proxy.response_bodies import (
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import addresses, node_endpoints, produce
+from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
@@ -288,7 +289,7 @@ class ResponseStream:
         api_key, version = entry.api_key, entry.version
         translate = self._context.translate
         if after <= len(chunk):
-            scanner = node_endpoints.TailScanner(api_key, version)
+            scanner = TailScanner(api_key, version)
             tail = pos + scanner.feed(chunk, pos, after)
             found = tail if api_key == _PRODUCE else -1  # the throttle time, which the scanner stops at
             section = tail + INT32.size if found >= 0 else tail

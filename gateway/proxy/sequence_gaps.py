@@ -84,7 +84,7 @@ class GapRequest:
     """One Produce request while gaps are pending: an `InspectedProduce` that refuses the batches behind a gap."""
 
     def __init__(self, gaps: SequenceGaps, header: RequestHeader) -> None:
-        self.whole = True
+        self.needs_whole = True
         self._gaps = gaps
         self._version = header.api_version
         self._correlation_id = header.correlation_id
@@ -105,7 +105,7 @@ class GapRequest:
         """Nobody counts the records."""
 
     def scan(self, data: bytes, start: int, end: int, now: float) -> None:
-        """The request is whole: nothing passes."""
+        """Never called, as `needs_whole` is True."""
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:  # noqa: ARG002
         scan = scan_whole(self._version, frame, body_offset)

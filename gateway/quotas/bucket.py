@@ -26,7 +26,7 @@ _NOTHING: Final = Tally()
 
 
 class Bucket:
-    """Shared by all connections whose clients have the same tags.
+    """Shared by all connections whose clients have the same tags. It is a `UsageAccount` for gateways that share quotas.
 
     Sessions write `amount_total` on their hot path. `connections` is the number of connections that hold the bucket. `line` has
     the consumers of a Fetch bucket. `owner` has its place (`OwnedPlaces`).
@@ -191,8 +191,8 @@ class Bucket:
         self.line.join(consumer, meter, now + delay)
         return self._verdict(meter, delay, now)
 
-    def reserve(self, consumer: Consumer, requested: int, now: float) -> int:
-        """Reserve bytes for a Fetch with a maximum of `requested`. Returns their number; `Line.release` takes them back.
+    def reserve_fetch(self, consumer: Consumer, requested: int, now: float) -> int:
+        """Reserve bytes in the line for a Fetch of at most `requested`. Returns their number, for `Line.release`.
 
         All reservations together are within the balance, unless there is only one.
         """
@@ -205,7 +205,7 @@ class Bucket:
         line.reserve(amount)
         return amount
 
-    def full(self, requested: int, now: float) -> bool:
+    def exhausted_by(self, requested: int, now: float) -> bool:
         """True if one connection's unanswered Fetches, of `requested` bytes, leave less than a portion of the balance.
 
         With Kafka's algorithm this is always so, because Kafka takes one request of a connection at a time.

@@ -340,7 +340,7 @@ class QuotaEngine:
         if resolution.limit is None:
             return None
         tags = resolution.tags
-        if tags.group is None or not self.group_buckets.shares(kind.name, tags.group):
+        if tags.group is None or not self.group_buckets.in_tree(kind.name, tags.group):
             return self.meters.meter(kind.name, resolution.limit, now)
         return self.group_buckets.meter(kind, tags, self._parent(kind, tags, now), self.meters.share, now)
 
@@ -359,7 +359,7 @@ class QuotaEngine:
     def _regroup(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         """As `NewMeters.reconfigure`, for the bucket of a group."""
         tags = bucket.resolution.tags
-        if tags.group is None or not self.group_buckets.shares(kind.name, tags.group):
+        if tags.group is None or not self.group_buckets.in_tree(kind.name, tags.group):
             self.meters.reconfigure(bucket, self._table.again(kind.config_key, bucket.resolution), before, now)
             return
         bucket.resolution = self._again(kind, bucket.resolution)

@@ -53,7 +53,8 @@ class GroupShareRow:
 
     @property
     def lent(self) -> float:
-        return max(0.0, self.entitlement - self.allocation) if self.parent else 0.0  # nobody is beside a whole capacity
+        # A root has the whole capacity, and no group beside it that could use the rest.
+        return max(0.0, self.entitlement - self.allocation) if self.parent else 0.0
 
 
 class _KindShares:
@@ -108,7 +109,7 @@ class GroupBuckets:
                         kept[name].follow(tree)
         self._kinds = kept
 
-    def shares(self, kind: str, group: str) -> bool:
+    def in_tree(self, kind: str, group: str) -> bool:
         """True if the group shares a capacity of the kind with others."""
         shares = self._kinds.get(kind)
         return shares is not None and group in shares.tree.places

@@ -94,12 +94,12 @@ class EntitledBucket(TokenBucket):
         self._tokens = min(self._tokens + paid, 0.0)
         return -self._tokens / self._limit
 
-    def lent(self) -> None:
-        """Note that the parent's bucket has paid for the use: the own debt is at most `_most_free` units."""
+    def bound_debt(self) -> None:
+        """Bound the own debt by `_most_free` units, as the parent's bucket has paid for the use."""
         if self._free < -self._most_free:
             self._free = -self._most_free
 
-    def borrowed(self, now: float, further: float = 0.0) -> float:
+    def seconds_to_pay(self, now: float, further: float = 0.0) -> float:
         """The seconds until the entitlement has paid for the use, and for `further` units."""
         free = self._unspent(now) - further
         return -free / self._entitlement if free < 0.0 else 0.0
@@ -167,12 +167,12 @@ class GroupMeter(Meter):
         parent.used += amount
         above = parent.charge(amount, now)
         if above <= 0.0:
-            self._entitled.lent()
+            self._entitled.bound_debt()
             if delay > 0.0 and parent.spare(now):
                 self.topped_up = True
                 return self._entitled.top_up(self._ceiling if self._ceiling < parent.limit else inf, now)
         elif above > delay:
-            wait = self._entitled.borrowed(now)
+            wait = self._entitled.seconds_to_pay(now)
             if wait > delay:
                 return min(wait, above)
         return delay
@@ -188,7 +188,7 @@ class GroupMeter(Meter):
         if self.parent is not None:
             above = self.parent.delay(now, promised, ahead)
             if above > delay:
-                return max(delay, min(above, self._entitled.borrowed(now, promised + ahead)))
+                return max(delay, min(above, self._entitled.seconds_to_pay(now, promised + ahead)))
         return delay
 
     def rate(self, now: float) -> float | None:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.quotas.token_bucket import TokenBucket
-from protocol.bodies.addresses import array_count
 from protocol.bodies.produce import FLEXIBLE_SINCE, TOPIC_ID_SINCE, topic_field
+from protocol.encoding import array_count
 
 FREE_BYTES_PER_SECOND: Final = 1 << 20
 FREE_BURST_SECONDS: Final = 16.0

@@ -77,7 +77,7 @@ class QuotaTable:
         self._alter(dynamic or {})
 
     def followed_by(self, quotas: Sequence[EntityQuota], dynamic: DynamicQuotas) -> "TableChange":
-        """The change to a table of these quotas. It takes long if thousands of rows are others; a thread may compute it."""
+        """The change to a table of these quotas. It takes long if thousands of rows differ; a thread may compute it."""
         if quotas is self._rows:
             after, changed = self.altered(dynamic)
             return TableChange(self, after, quotas, dynamic, changed, frozenset(), _has_group(changed.values()))
@@ -126,7 +126,7 @@ class QuotaTable:
         return short
 
     def _put(self, key: str, entity: ClientQuotaEntity, api: float | None) -> None:
-        """Put the API's limit into effect, without one the file's."""
+        """Put the API's limit into effect. If that is None, put the file's."""
         limit = self._of_file.get(key, _NO_ENTITIES).get(entity) if api is None else api
         limits = self._limits.setdefault(key, {})
         if limit is not None:

@@ -33,13 +33,13 @@ _OPERATIONS: Final[Mapping[Merge, Callable[[float, float], float]]] = {
 }
 
 
-def merge_families(pages: Iterable[Families], merge: Mapping[str, Merge] = MERGE) -> list[Metric]:
+def merge_families(pages: Iterable[Families]) -> list[Metric]:
     """All families of all pages, in the order of their first occurrence. Samples with equal labels are merged."""
     merged: dict[str, tuple[Metric, dict[_Key, float]]] = {}
     for page in pages:
         for family in page:
             _, values = merged.setdefault(family.name, (family, {}))
-            operation = _OPERATIONS[merge.get(family.name, "sum")]
+            operation = _OPERATIONS[MERGE.get(family.name, "sum")]
             for sample in family.samples:
                 key = (sample.name, tuple(sample.labels.items()))
                 values[key] = operation(values[key], sample.value) if key in values else sample.value

@@ -257,9 +257,9 @@ def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:
 class PrivateDirectory:
     """A directory that only this user may enter. A context manager, which removes it in the end. Raises OSError.
 
-    `path` leads to it by `descriptor`, here and in processes that inherit that. Another user may take the `name` of a removed
-    directory. `claims` is the descriptor of the file in which workers claim brokers' ports. It has no name, so that nobody can
-    remove it.
+    `path` leads to it by `descriptor`, here and in processes that inherit the descriptor. Another user may take the `name` of a
+    removed directory. `claims` is the descriptor of the file in which workers claim brokers' ports. That file has no name, so
+    that nobody can remove it.
     """
 
     def __init__(self) -> None:
@@ -290,7 +290,7 @@ class PrivateDirectory:
             return False
 
     def make_again(self) -> None:
-        """Make one with another name. The path and the number of the descriptor stay. Raises OSError."""
+        """Make a directory with another name. The path and the number of the descriptor stay. Raises OSError."""
         self.name, made = _new_directory()
         os.dup2(made, self.descriptor, inheritable=False)
         os.close(made)

@@ -9,7 +9,9 @@ Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from protocol.cursor import INT16, INT32, LENGTH_BYTES, MAX_STRING_BYTES, Buffer, Reader
+from protocol.cursor import INT32, LENGTH_BYTES, THROTTLE_BYTES, Buffer, Reader
+from protocol.encoding import array_count
+from protocol.encoding import encode_string as encode_string
 from protocol.errors import InvalidFrame
 
 Translate = Callable[[int, str, int], tuple[str, int] | None]
@@ -23,7 +25,6 @@ _METADATA_RACK_SINCE: Final = 1
 _METADATA_CLUSTER_ID_SINCE: Final = 2
 _METADATA_THROTTLE_SINCE: Final = 3
 _METADATA_FLEXIBLE_SINCE: Final = 9
-_THROTTLE_BYTES: Final = 4
 _ENDPOINT_TYPE_SINCE: Final = 1  # of DescribeCluster, as all below
 _FENCED_SINCE: Final = 2
 _THROTTLE_AND_ERROR_BYTES: Final = 6
@@ -74,7 +75,7 @@ def rewrite_metadata_front(
 
 def _metadata_front(reader: Reader, start: int, version: int, translate: Translate, learn: Learn | None) -> tuple[bytes, int]:
     if version >= _METADATA_THROTTLE_SINCE:
-        reader.skip(_THROTTLE_BYTES)
+        reader.skip(THROTTLE_BYTES)
     shape = BrokerShape(compact=reader.compact, rack=version >= _METADATA_RACK_SINCE)
     array_at = reader.pos
     brokers = read_brokers(reader, shape)
@@ -165,59 +166,3 @@ def replaced(buf: Buffer, brokers: Iterable[Broker], shape: BrokerShape, transla
 
 def _node_id(broker: Broker) -> int:
     return broker.node_id
-
-
-def spliced(frame: Buffer, pieces: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """`frame` with new bytes for each (start, end, new bytes), and with its length field updated.
-
-    The pieces must be in ascending order.
-    """
-    view = memoryview(frame)
-    parts: list[Buffer] = [b""]
-    pos = INT32.size
-    for start, end, new in pieces:
-        parts += (view[pos:start], new)
-        pos = end
-    parts.append(view[pos:])
-    parts[0] = INT32.pack(sum(map(len, parts)))
-    return b"".join(parts)
-
-
-def encode_uvarint(value: int) -> bytes:
-    """`value` as an unsigned varint of minimal length."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def array_count(count: int, *, compact: bool) -> bytes:
-    return encode_uvarint(count + 1) if compact else INT32.pack(count)
-
-
-def encode_string(text: str, *, compact: bool) -> bytes:
-    """A string that is not null. Raises `InvalidFrame` above 32767 bytes of UTF-8."""
-    data = text.encode()
-    if len(data) > MAX_STRING_BYTES:
-        raise InvalidFrame("bad_count", f"a string of {len(data)} bytes exceeds Kafka's limit of {MAX_STRING_BYTES}")
-    return encode_utf8(data, compact=compact)
-
-
-def encode_nullable_string(text: str | None, *, compact: bool) -> bytes:
-    if text is not None:
-        return encode_string(text, compact=compact)
-    return b"\0" if compact else INT16.pack(-1)
-
-
-def encode_message(text: str | None, *, compact: bool) -> bytes:
-    """A message for users, cut to Kafka's limit for strings. It may repeat a text of the client's that is as long."""
-    if text is not None:
-        text = text.encode()[:MAX_STRING_BYTES].decode(errors="ignore")
-    return encode_nullable_string(text, compact=compact)
-
-
-def encode_utf8(data: bytes, *, compact: bool) -> bytes:
-    """A string whose UTF-8 is `data`."""
-    return (encode_uvarint(len(data) + 1) if compact else INT16.pack(len(data))) + data

@@ -9,8 +9,8 @@ from struct import Struct
 from typing import Final
 
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import addresses
 from protocol.cursor import Buffer, Reader
+from protocol.encoding import array_count, spliced
 from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader, encode_request
 
@@ -43,8 +43,8 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
         common = _intersection(*_RANGE.unpack_from(frame, at))
         if common:
             kept.append(_RANGE.pack(*common) + bytes(frame[at + _RANGE.size : reader.pos]))
-    kept[0] = addresses.array_count(len(kept) - 1, compact=reader.compact)
-    return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
+    kept[0] = array_count(len(kept) - 1, compact=reader.compact)
+    return spliced(frame, [(start, reader.pos, b"".join(kept))])
 
 
 def software(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> tuple[str, str]:

@@ -8,8 +8,8 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.addresses import array_count, encode_message, encode_nullable_string, encode_string
 from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.encoding import array_count, encode_message, encode_nullable_string, encode_string
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader, encode_request
 

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import topic_lists
-from protocol.bodies.addresses import array_count, encode_message, encode_nullable_string, encode_string, spliced
 from protocol.bodies.topic_lists import TopicResult, TopicsResponse
 from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.encoding import array_count, encode_message, encode_nullable_string, encode_string, spliced
 from protocol.error_codes import ErrorCode
 
 TOPIC: Final = 2

@@ -6,8 +6,8 @@ Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), 
 from struct import Struct
 from typing import Final
 
-from protocol.bodies.addresses import array_count
-from protocol.cursor import INT16, INT32, INT64, LENGTH_BYTES, Buffer, Reader
+from protocol.cursor import INT16, INT32, INT64, LENGTH_BYTES, UUID_BYTES, Buffer, Reader
+from protocol.encoding import array_count
 from protocol.errors import Incomplete, InvalidFrame
 
 _MAX_BYTES_SINCE: Final = 3
@@ -28,7 +28,6 @@ _THREE_INTS: Final = Struct(">iii")
 _TWO_INTS: Final = Struct(">ii")
 _NO_MAX_BYTES: Final = 2**31 - 1
 _COMPACT_EMPTY: Final = 1  # the count of a compact array without elements; 0 is null
-_UUID_BYTES: Final = 16
 _SESSION_ID_AT: Final = 13  # behind max_wait, min_bytes, max_bytes and isolation_level
 _ABORTED_TRANSACTION_BYTES: Final = 16
 _BATCH_LENGTH_AT: Final = 8  # behind the base offset; message formats v0 and v1 have the same position
@@ -275,7 +274,7 @@ def partition_count(reader: Reader, version: int) -> int:
 
 def _skip_topic(reader: Reader, version: int) -> None:
     if version >= _TOPIC_ID_SINCE:
-        reader.skip(_UUID_BYTES)
+        reader.skip(UUID_BYTES)
     else:
         reader.skip_string()
 

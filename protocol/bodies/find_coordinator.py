@@ -6,9 +6,9 @@ and port -1.
 
 from typing import Final
 
-from protocol.bodies import addresses
 from protocol.bodies.addresses import Translate
 from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.encoding import encode_string, spliced
 from protocol.error_codes import ErrorCode
 
 MAX_KEYS: Final = 20_000
@@ -59,7 +59,7 @@ def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes
             reader.skip_string()
         start = _skip_address(reader)
         pieces.add(start, reader.pos, error_at)
-    return addresses.spliced(frame, pieces.found)
+    return spliced(frame, pieces.found)
 
 
 def _skip_address(reader: Reader) -> int:
@@ -71,7 +71,7 @@ def _skip_address(reader: Reader) -> int:
 
 
 class _Pieces:
-    """The changes of a frame, for `addresses.spliced`. Many keys share a coordinator, whose address is translated once."""
+    """The changes of a frame, for `spliced`. Many keys share a coordinator, whose address is translated once."""
 
     def __init__(self, frame: Buffer, translate: Translate, *, compact: bool) -> None:
         self.found: list[tuple[int, int, bytes]] = []
@@ -79,7 +79,7 @@ class _Pieces:
         self._translate = translate
         self._compact = compact
         self._known: dict[bytes, bytes] = {}  # old and new bytes of an address
-        self._nowhere = _NO_NODE + addresses.encode_string("", compact=compact) + _NO_NODE
+        self._nowhere = _NO_NODE + encode_string("", compact=compact) + _NO_NODE
 
     def add(self, start: int, end: int, error_at: int) -> None:
         """Translate the address at `start` to `end`, of the coordinator whose error code is at `error_at`."""
@@ -102,4 +102,4 @@ class _Pieces:
         if address is None:
             return self._nowhere
         host, port = address
-        return INT32.pack(node_id) + addresses.encode_string(host, compact=self._compact) + INT32.pack(port)
+        return INT32.pack(node_id) + encode_string(host, compact=self._compact) + INT32.pack(port)

@@ -8,7 +8,7 @@ begin with the fields of ``HeartbeatResponse.json``. So do those to the heartbea
 from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
-from protocol.cursor import INT32, Buffer, Reader
+from protocol.cursor import INT32, UUID_BYTES, Buffer, Reader
 from protocol.error_codes import ErrorCode
 
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
@@ -17,7 +17,6 @@ _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
 _GENERATION_SINCE: Final = 1
 _TOPIC_ID_SINCE: Final = 10
-_UUID_BYTES: Final = 16
 _KEPT: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED})
 """With an error of these, the member is to join again, or with its new id."""
 
@@ -80,7 +79,7 @@ def _has_committed(reader: Reader, version: int) -> bool:
     """
     for _ in range(reader.count()):
         if version >= _TOPIC_ID_SINCE:
-            reader.skip(_UUID_BYTES)
+            reader.skip(UUID_BYTES)
         else:
             reader.skip_string()
         for _ in range(reader.count()):

@@ -12,19 +12,17 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import NEVER, ApiKey
 from protocol.bodies import addresses
-from protocol.bodies.addresses import Broker, BrokerShape, Translate, encode_uvarint
+from protocol.bodies.addresses import Broker, BrokerShape, Translate
 from protocol.bodies.tail_scanner import TailScanner
-from protocol.cursor import Buffer, Reader
+from protocol.cursor import THROTTLE_BYTES, Buffer, Reader
+from protocol.encoding import encode_uvarint, spliced
 from protocol.errors import InvalidFrame
-
-__all__ = ["TailScanner", "endpoints_since", "rewrite_behind", "rewrite_frame", "rewrite_tail", "section_offset"]
 
 _SINCE: Final[dict[int, int]] = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0, ApiKey.SHARE_ACKNOWLEDGE: 0}
 _TAGGED: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 _SHAPE: Final = BrokerShape(compact=True)
 _ENDPOINTS_TAG: Final = 0
 _EMPTY_ARRAY: Final = b"\x01"
-_THROTTLE_BYTES: Final = 4
 
 # Tag numbers far from all of Kafka's, in order of preference. One for every varint length, because the tag number, the size
 # and the padding must add up to a given length.
@@ -77,12 +75,12 @@ def rewrite_behind(api_key: int, frame: Buffer, start: int, translate: Translate
     if not tail.brokers:
         return bytes(frame)
     new = tail.encode(addresses.replaced(section, tail.brokers, _SHAPE, translate))
-    return addresses.spliced(frame, [(start, len(frame), new)])
+    return spliced(frame, [(start, len(frame), new)])
 
 
 def section_offset(api_key: int) -> int:
     """The bytes between the `TailScanner`'s end and the section of endpoints: in Produce, those of throttle_time_ms."""
-    return _THROTTLE_BYTES if api_key == ApiKey.PRODUCE else 0
+    return THROTTLE_BYTES if api_key == ApiKey.PRODUCE else 0
 
 
 def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate) -> bytes:

@@ -7,8 +7,18 @@ import sys
 from struct import Struct
 from typing import Final
 
-from protocol.bodies.addresses import array_count, encode_utf8
-from protocol.cursor import CORRELATION_BYTES, INT16, INT32, LENGTH_BYTES, MAX_REPEATED_CHARACTERS, Buffer, Reader
+from protocol.cursor import (
+    CORRELATION_BYTES,
+    INT16,
+    INT32,
+    LENGTH_BYTES,
+    MAX_REPEATED_CHARACTERS,
+    THROTTLE_BYTES,
+    UUID_BYTES,
+    Buffer,
+    Reader,
+)
+from protocol.encoding import array_count, encode_utf8
 from protocol.errors import Incomplete
 
 _THROTTLE_SINCE: Final = 1
@@ -29,9 +39,7 @@ _BATCH_INDEX_BYTES: Final = 4
 _INDEX_ERROR_OFFSET: Final = Struct(">ihq")
 _INT32_ONE: Final = 1
 _NULL: Final = -1  # the length of a null string
-_THROTTLE_BYTES: Final = 4
 TIMEOUT_BYTES: Final = 4
-_UUID_BYTES: Final = 16
 
 _COMPACT_ONE: Final = 2  # the count of a compact array with one element
 _MAX_ONE_BYTE_VARINT: Final = 0x7F
@@ -97,14 +105,14 @@ def single_partition_throttle(frame: Buffer, start: int, end: int, version: int)
         return -1
     pos += 2
     if version >= TOPIC_ID_SINCE:
-        pos += _UUID_BYTES
+        pos += UUID_BYTES
     elif frame[pos] <= _MAX_ONE_BYTE_VARINT:
         pos += max(frame[pos], 1)
     else:
         return -1
     rest = pos + 1 + partition_bytes(version)
     offset = rest + _COMPACT_NOTHING_ELSE_BYTES
-    if offset + _THROTTLE_BYTES > end or frame[pos] != _COMPACT_ONE:
+    if offset + THROTTLE_BYTES > end or frame[pos] != _COMPACT_ONE:
         return -1
     return offset if INT32.unpack_from(frame, rest)[0] == _COMPACT_NOTHING_ELSE else -1
 
@@ -120,7 +128,7 @@ def _plain_single_partition_throttle(frame: Buffer, pos: int, end: int, version:
     offset = rest
     if version >= RECORD_ERRORS_SINCE:
         offset += _ARRAY_BYTES + 2
-    if offset + _THROTTLE_BYTES > end or INT32.unpack_from(frame, pos)[0] != _INT32_ONE:
+    if offset + THROTTLE_BYTES > end or INT32.unpack_from(frame, pos)[0] != _INT32_ONE:
         return -1
     if version >= RECORD_ERRORS_SINCE:
         no_record_errors = INT32.unpack_from(frame, rest)[0] == 0
@@ -191,5 +199,5 @@ def topic_field(version: int, topic: bytes) -> bytes:
 def read_topic(reader: Reader, version: int) -> bytes:
     """A topic's name as UTF-8 or, from v13, the 16 bytes of its id."""
     if version >= TOPIC_ID_SINCE:
-        return reader.take(_UUID_BYTES)
+        return reader.take(UUID_BYTES)
     return reader.take(max(reader.size(wide=False), 0))

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.bodies.addresses import array_count, spliced
 from protocol.bodies.produce import (
     FLEXIBLE_SINCE,
     MAX_PRODUCE_ELEMENTS,
@@ -24,6 +23,7 @@ from protocol.bodies.produce import (
     topic_field,
 )
 from protocol.cursor import Buffer, Reader
+from protocol.encoding import array_count, spliced
 from protocol.errors import Incomplete, InvalidFrame
 
 _INDEX_ERROR: Final = Struct(">ih")

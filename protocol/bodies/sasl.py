@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey, response_header_version
-from protocol.bodies import addresses
 from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.encoding import encode_message, encode_string
 from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 
@@ -56,7 +56,7 @@ def read_handshake_response(frame: Buffer) -> Handshaken:
 
 def refuse_mechanism(answer: Buffer, mechanisms: Sequence[str]) -> bytes:
     """A frame that takes the place of the broker's answer to a handshake: choose one of these mechanisms instead."""
-    names = b"".join(addresses.encode_string(name, compact=False) for name in mechanisms)
+    names = b"".join(encode_string(name, compact=False) for name in mechanisms)
     return _in_place_of(answer, INT16.pack(ErrorCode.UNSUPPORTED_SASL_MECHANISM) + INT32.pack(len(mechanisms)) + names)
 
 
@@ -81,7 +81,7 @@ def refuse_token(version: int, answer: Buffer, message: str) -> bytes:
     tags = b"\0" if compact else b""
     no_token = b"\1" if compact else INT32.pack(0)
     lifetime = bytes(8) if version >= _LIFETIME_SINCE else b""
-    error = INT16.pack(ErrorCode.SASL_AUTHENTICATION_FAILED) + addresses.encode_message(message, compact=compact)
+    error = INT16.pack(ErrorCode.SASL_AUTHENTICATION_FAILED) + encode_message(message, compact=compact)
     return _in_place_of(answer, tags + error + no_token + lifetime + tags)
 
 

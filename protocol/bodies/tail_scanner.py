@@ -9,10 +9,9 @@ from typing import Final
 
 from protocol.api_keys import ApiKey
 from protocol.bodies import produce
-from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, Buffer
+from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, THROTTLE_BYTES, UUID_BYTES, Buffer
 from protocol.errors import InvalidFrame
 
-_UUID_BYTES: Final = 16
 _LEADER_BYTES: Final = 8
 _ERROR_BYTES: Final = 2
 _INDEX_AND_ERROR_BYTES: Final = 6
@@ -25,7 +24,6 @@ _ABORTED_TRANSACTION_BYTES: Final = 16
 _PREFERRED_REPLICA_BYTES: Final = 4
 _ACQUIRED_RECORDS_BYTES: Final = 18
 
-_THROTTLE_BYTES: Final = 4
 _BATCH_INDEX_BYTES: Final = 4
 _ARRAY_BYTES: Final = 4
 _STRING_BYTES: Final = 2
@@ -127,7 +125,7 @@ class TailScanner:
         plain = _NO_PLAIN if not has_errors else _COMPACT_PLAIN if self._compact else _PLAIN
         for _ in range((yield from self._array())):
             if version >= produce.TOPIC_ID_SINCE:
-                yield from self._skip(_UUID_BYTES)
+                yield from self._skip(UUID_BYTES)
             else:
                 yield from self._skip_string()
             left = yield from self._array()
@@ -138,7 +136,7 @@ class TailScanner:
                     left -= 1
             if self._compact:
                 yield from self._skip_tags()
-        if self._frame_left < _THROTTLE_BYTES + self._compact:
+        if self._frame_left < THROTTLE_BYTES + self._compact:
             raise InvalidFrame("overrun", "the frame ends before its throttle time or its tagged fields")
 
     def _skip_plain_results(self, most: int, fixed: int, plain: bytes) -> int:
@@ -170,7 +168,7 @@ class TailScanner:
     def _walk_fetch(self, _version: int) -> _Steps:
         yield from self._skip(_FETCH_HEAD_BYTES)
         for _ in range((yield from self._count())):
-            yield from self._skip(_UUID_BYTES)
+            yield from self._skip(UUID_BYTES)
             for _ in range((yield from self._count())):
                 if not self._skip_plain_partition():
                     yield from self._skip_partition()
@@ -219,7 +217,7 @@ class TailScanner:
         if version >= 1:
             yield from self._skip(_LOCK_TIMEOUT_BYTES)
         for _ in range((yield from self._count())):
-            yield from self._skip(_UUID_BYTES)
+            yield from self._skip(UUID_BYTES)
             for _ in range((yield from self._count())):
                 yield from self._skip(_INDEX_AND_ERROR_BYTES)
                 yield from self._skip_counted()  # error message
@@ -240,7 +238,7 @@ class TailScanner:
         if version >= 2:
             yield from self._skip(_LOCK_TIMEOUT_BYTES)
         for _ in range((yield from self._count())):
-            yield from self._skip(_UUID_BYTES)
+            yield from self._skip(UUID_BYTES)
             left = yield from self._count()
             while left > 0:
                 left -= self._skip_plain_acknowledged(left)

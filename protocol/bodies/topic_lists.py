@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, NEVER, ApiKey, request_header_version, response_header_version
-from protocol.bodies import addresses
 from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.encoding import array_count, encode_message, spliced
 from protocol.errors import InvalidFrame
 
 NO_ID: Final = bytes(16)
@@ -185,7 +185,7 @@ def refuse(api_key: ApiKey, version: int, topic: RequestedTopic, error: int, mes
     compact = response_header_version(api_key, version) >= 1
     result = topic.name_field + (topic.topic_id if version >= api.topic_id_since else b"") + INT16.pack(error)
     if version >= api.message_since:
-        result += addresses.encode_message(message, compact=compact)
+        result += encode_message(message, compact=compact)
     if api_key == ApiKey.CREATE_TOPICS and compact:
         result += INT32.pack(-1) + INT16.pack(-1) + b"\x01"  # no partitions, no replication factor, no configs
     return result + b"\0" if compact else result
@@ -195,13 +195,13 @@ def keep(api_key: ApiKey, version: int, frame: Buffer, request: TopicsRequest, t
     """The request frame with only these topics."""
     compact = request_header_version(api_key, version) >= 2
     elements = [bytes(frame[topic.start : topic.end]) for topic in topics]
-    return addresses.spliced(frame, [(request.start, request.end, _array(elements, compact))])
+    return spliced(frame, [(request.start, request.end, _array(elements, compact))])
 
 
 def answer_with(api_key: ApiKey, version: int, frame: Buffer, response: TopicsResponse, results: Sequence[bytes]) -> bytes:
     """The response frame with these results instead of its own."""
     compact = response_header_version(api_key, version) >= 1
-    return addresses.spliced(frame, [(response.start, response.end, _array(results, compact))])
+    return spliced(frame, [(response.start, response.end, _array(results, compact))])
 
 
 def make_answer(api_key: ApiKey, version: int, correlation_id: int, results: Sequence[bytes]) -> bytes:
@@ -221,4 +221,4 @@ def is_legal_name(name: str) -> bool:
 
 
 def _array(elements: Sequence[bytes], compact: bool) -> bytes:
-    return addresses.array_count(len(elements), compact=compact) + b"".join(elements)
+    return array_count(len(elements), compact=compact) + b"".join(elements)

@@ -14,6 +14,7 @@ from protocol.bodies import addresses
 from protocol.bodies.addresses import BrokerShape
 from protocol.bodies.topic_lists import NO_ID
 from protocol.cursor import INT32, Buffer, Reader
+from protocol.encoding import encode_string, encode_uvarint
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader, encode_request
 
@@ -63,7 +64,7 @@ def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]
     `create`: the broker may create missing topics, if its config allows that.
     """
     header = RequestHeader(_KEY, BY_NAME, correlation_id, client_id, 0)
-    topics = [addresses.encode_string(name, compact=False) for name in sorted(names)]
+    topics = [encode_string(name, compact=False) for name in sorted(names)]
     return [encode_request(header, INT32.pack(len(some)) + b"".join(some) + bytes([create])) for some in _batches(topics)]
 
 
@@ -72,7 +73,7 @@ def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) 
     header = RequestHeader(_KEY, BY_ID, correlation_id, client_id, 0)
     topics = [topic_id + b"\0\0" for topic_id in sorted(ids)]  # no name, no tags
     end = b"\0\0\0"  # no creation, no authorized operations, no tags
-    return [encode_request(header, addresses.encode_uvarint(len(some) + 1) + b"".join(some) + end) for some in _batches(topics)]
+    return [encode_request(header, encode_uvarint(len(some) + 1) + b"".join(some) + end) for some in _batches(topics)]
 
 
 def _batches(topics: list[bytes]) -> list[list[bytes]]:

@@ -1,7 +1,7 @@
 """A request that arrives byte by byte costs no more than one that arrives at once: the gateway parses each byte once."""
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.addresses import encode_uvarint
+from protocol.encoding import encode_uvarint
 from tests.gateway.proxy import messages as m
 
 TAGS = 18_000

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.bodies.addresses import encode_message, encode_string, encode_utf8, encode_uvarint
 from protocol.cursor import Reader
+from protocol.encoding import encode_message, encode_string, encode_utf8, encode_uvarint
 from protocol.errors import Incomplete, InvalidFrame
 
 

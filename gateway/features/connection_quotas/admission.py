@@ -34,7 +34,7 @@ class HeldSockets:
     def __init__(self, max_held: int) -> None:
         self._max_held = max_held
         self._by_end: list[tuple[float, int, Closable]] = []
-        self._count = 0
+        self._sequence = 0  # sockets can't be compared, so it decides between equal times
 
     def __len__(self) -> int:
         return len(self._by_end)
@@ -43,8 +43,8 @@ class HeldSockets:
         """Keep a socket open until that time. Return False if `max_held` sockets are open; then the caller closes this one."""
         if len(self._by_end) >= self._max_held:
             return False
-        self._count += 1
-        heappush(self._by_end, (until, self._count, held))
+        self._sequence += 1
+        heappush(self._by_end, (until, self._sequence, held))
         return True
 
     def close_due(self, now: float) -> float | None:

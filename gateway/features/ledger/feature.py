@@ -14,11 +14,11 @@ from gateway.feature import Feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.features.ledger.group_rights import GroupSampler
+from gateway.features.ledger.group_sampler import GroupSampler
 from gateway.features.ledger.ledger_topic import LedgerTopic
 from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
-from gateway.features.ledger.shadow_usage import ShadowSampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.shadow_sampler import ShadowSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.ledger_paths import partition
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
@@ -115,7 +115,7 @@ class Ledger(Feature[LedgerConfig | None]):
         self._groups = groups
         self._group_sampler = GroupSampler(clock.wall())
         self._pending: list[Event] = []
-        self._samples: list[Event] = []  # apart, because a reload can change more limits than the queue has room for
+        self._samples: list[Event] = []  # apart from `_pending`, which the changes of one reload can fill
         self._agreed_time = AgreedTime()
         self._usage = usage
         self._files = LedgerFiles(

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gateway import clock
-from gateway.admin.metrics.row import Row, Value, reasons
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.feature import Feature
+from gateway.features.recent_use.metrics import METRICS
 from gateway.features.recent_use.usage_file import (
     BadUsageFileError,
     Usage,
@@ -52,11 +52,6 @@ _BATCH = 8
 
 _PAUSE_FACTOR = 50.0
 """After a save that took t seconds, the next save waits for at least 50 t: saves take at most 2 % of the time."""
-
-METRICS: tuple[Row, ...] = (
-    Value("counter", "weir_usage_saves_total", "Attempts to save recent use for the next start, by result.", ("result",),
-          reasons(lambda scrape: scrape.counters.usage_saves, "success", "failure")),
-)  # fmt: skip
 
 _log = logging.getLogger("weir.state")
 
@@ -177,7 +172,7 @@ class RecentUsage(Feature[None]):
 
     async def save(self) -> None:
         """Save the present use. Without any use the file is written only if the last save had some."""
-        if self._write is not None and not self._write.done():  # of a `run` that was cancelled
+        if self._write is not None and not self._write.done():  # begun by a `_run` that was cancelled
             await asyncio.wait([self._write])
         self._worked = 0.0
         at, uses = await in_slices(self._measured(self._uses()))

@@ -185,8 +185,8 @@ class Member:
                 flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
         self._connections.receive(identity, message.connections, message.turns)
-        shares = self._engine.group_buckets.shares
-        self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if shares(*key)}, now)
+        in_tree = self._engine.group_buckets.in_tree
+        self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if in_tree(*key)}, now)
 
     def _charge(self, identity: str, peer: Peer, uses: Iterable[EntityUse], now: float, *, resumed: bool) -> None:
         for use in uses:

@@ -41,8 +41,10 @@ MAX_DESCRIBED_BYTES: Final = 1 << 20
 """The longest answer to DescribeConfigs to which Weir adds thresholds: some 150 topics. Longer answers pass unchanged."""
 
 _KEY_BYTES: Final = KEY.encode()
-_NOT_THERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 17, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-"""UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED."""
+_NOT_THERE: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
+"""The broker's errors for a topic that can get no threshold, as it does not exist for the client."""
 
 
 @dataclass(slots=True)

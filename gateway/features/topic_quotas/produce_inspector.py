@@ -134,8 +134,8 @@ class TopicInspector:
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "InspectedRequest":
         at_broker = self.shared.at_broker
         quotas = self.shared.quotas if at_broker is None else at_broker(self.client.broker)
-        whole = self._gaps.pending or (quotas.settings.enforce and quotas.over(now))
-        return InspectedRequest(self, quotas, header, body_offset, frame_bytes, whole)
+        needs_whole = self._gaps.pending or (quotas.settings.enforce and quotas.over(now))
+        return InspectedRequest(self, quotas, header, body_offset, frame_bytes, needs_whole)
 
     def reject(
         self, quotas: TopicQuotas, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool
@@ -162,9 +162,9 @@ class InspectedRequest:
         header: RequestHeader,
         body_offset: int,
         frame_bytes: int,
-        whole: bool,
+        needs_whole: bool,
     ) -> None:
-        self.whole = whole
+        self.needs_whole = needs_whole
         self._quotas = quotas
         self._inspector = inspector
         self._shared = inspector.shared

@@ -6,10 +6,8 @@ from pydantic import Field, model_validator
 
 from gateway.config.endpoints import Port
 from gateway.config.section import Section, TopicName, described, invalid
-from gateway.features.volume_quotas.limits import Limit, LimitType
+from gateway.features.volume_quotas.limits import Limit, LimitType, LimitTypeName
 from gateway.whole_number import MAX_INT64
-
-_PERCENT = 100
 
 _LEAST_CLIENT_TIMEOUT_MS = 30_000
 """request.timeout.ms of the Java client, the shortest among the clients' defaults: a delay must be shorter."""
@@ -18,14 +16,14 @@ _LEAST_CLIENT_TIMEOUT_MS = 30_000
 class LimitConfig(Section):
     """A limit of a volume: bytes in use, bytes to stay free, or percent (0 to 100) of the capacity to stay free."""
 
-    type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"] = described(
+    type: LimitTypeName = described(
         "Measure of `level`: bytes in use, bytes to stay free, or percent of the capacity to stay free."
     )
     level: Annotated[float, Field(ge=0, le=MAX_INT64)] = described("Level of the limit.", unit="bytes or percent")
 
     @model_validator(mode="after")
     def _percent(self) -> "LimitConfig":
-        if self.type == "MinFreePercentage" and self.level > _PERCENT:
+        if self.limit().above_100_percent:
             raise invalid("keeps more than 100 percent free", "give level in percent, from 0 to 100")
         return self
 

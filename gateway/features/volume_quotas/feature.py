@@ -99,9 +99,9 @@ class VolumeWatch:
         outlet: Outlet,
         *,
         on_release: Callable[[], None] = lambda: None,
-        after: "VolumeWatch | None" = None,
+        replaces: "VolumeWatch | None" = None,
     ) -> None:
-        """`after` is the watch that this one replaces."""
+        """`replaces` is the watch that was in effect so far."""
         self.config = config
         self._outlet = outlet
         self._engine = engine
@@ -116,20 +116,20 @@ class VolumeWatch:
         self._wake_publisher = asyncio.Event()
         self._verdict = VolumeVerdict(VolumeState.OPEN, 0.0)
         self._reported, self._reported_enforced = self._verdict, True
-        if after is not None:
-            self._reported, self._reported_enforced = after._reported, after._reported_enforced
+        if replaces is not None:
+            self._reported, self._reported_enforced = replaces._reported, replaces._reported_enforced
         self._begun = False
         self._learn_until = float("inf")
         self._handed_over = False
 
-    async def run(self, before: asyncio.Task[None] | None = None) -> None:
+    async def run(self, replaced_task: asyncio.Task[None] | None = None) -> None:
         """Watch until cancelled, then `end`. A failure leaves the gate as it is.
 
-        `before` is the task of the watch that this one replaces. It is already cancelled.
+        `replaced_task` is the task of the watch that this one replaces. It is already cancelled.
         """
         try:
-            if before is not None:
-                await asyncio.wait([before])
+            if replaced_task is not None:
+                await asyncio.wait([replaced_task])
             with self._metadata.subscribe(self._note_brokers, on_failure=self._note_failure, interval=self._interval):
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._log.run(), name="read the volume usage topic")
@@ -254,7 +254,7 @@ class VolumeWatch:
         previous, verdict = self._verdict, self._volumes.judge(now)
         self._verdict = verdict
         if previous.state is VolumeState.OPEN and verdict.state is not VolumeState.OPEN:
-            self._wake_publisher.set()  # it waits for the long interval of an open gate
+            self._wake_publisher.set()  # the publisher waits for the long interval of an open gate
         enforce = self.config.enforce
         delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
@@ -388,11 +388,11 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         self,
         section: VolumesConfig,
         tasks: BackgroundTasks,
-        before: asyncio.Task[None] | None = None,
-        after: VolumeWatch | None = None,
+        replaced_task: asyncio.Task[None] | None = None,
+        replaces: VolumeWatch | None = None,
     ) -> None:
-        self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider, after=after)
-        self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(before), watch.end)
+        self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider, replaces=replaces)
+        self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(replaced_task), watch.end)
 
 
 def _time(seconds: float) -> str:

@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 _PERCENT = 100.0
 
+LimitTypeName = Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"]
+"""The values of `LimitType`, as the config and the usage message have them."""
+
 
 class LimitType(StrEnum):
-    """The unit of a limit's level, named as in the proposal."""
+    """The unit of a limit's level, named as in Strimzi's proposal (docs/decisions/017)."""
 
     CONSUMED_SPACE = "ConsumedSpace"  # bytes in use
     MIN_FREE_BYTES = "MinFreeBytes"  # bytes that must stay free
@@ -30,6 +34,11 @@ class Limit:
                 return capacity - self.level
             case LimitType.MIN_FREE_PERCENTAGE:
                 return capacity * (1.0 - self.level / _PERCENT)
+
+    @property
+    def above_100_percent(self) -> bool:
+        """True for a limit that no volume can keep, as it asks for more than the capacity."""
+        return self.type is LimitType.MIN_FREE_PERCENTAGE and self.level > _PERCENT
 
     def __str__(self) -> str:
         return f"{self.type.value} {self.level:g}"

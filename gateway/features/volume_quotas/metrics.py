@@ -7,7 +7,9 @@ from gateway.admin.metrics.scrape import Scrape
 from gateway.features.volume_quotas.report import PublisherReport, VolumesReport
 from gateway.features.volume_quotas.rules import VolumeRow, VolumeState
 
-_MAX_VOLUMES = 1_000
+_MAX_ROWS = 1_000
+"""The maximum number of volumes, or of brokers, that a metric shows."""
+
 _VOLUME: Labels = ("broker", "volume")
 
 _reported = one_of(VolumesReport)
@@ -17,7 +19,7 @@ _published = one_of(PublisherReport)
 def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         if (volumes := scrape.report(VolumesReport)) is not None:
-            for row in volumes.verdict.rows[:_MAX_VOLUMES]:
+            for row in volumes.verdict.rows[:_MAX_ROWS]:
                 yield (str(row.broker), row.volume.name), read(row)
 
     return values
@@ -46,7 +48,7 @@ def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 
 def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     if (volumes := scrape.report(VolumesReport)) is not None:
-        for broker, age in list(volumes.ages.items())[:_MAX_VOLUMES]:
+        for broker, age in list(volumes.ages.items())[:_MAX_ROWS]:
             yield (str(broker),), age
 
 

@@ -56,7 +56,7 @@ class VolumeVerdict:
 
     @property
     def factor(self) -> float:
-        """The proposal's share of the producers' rate: 1.0 open, 0.0 paused."""
+        """The share of the producers' rate in Strimzi's proposal, for events and metrics: 1.0 open, 0.0 paused."""
         return 1.0 - self.throttle
 
     @property

@@ -1,6 +1,6 @@
 """The usage message of a broker's volumes: JSON in a compacted topic with broker ids as keys.
 
-The JSON keys are the proposal's, with `Version` in addition:
+The JSON keys are those of Strimzi's proposal (docs/decisions/017), with `Version` in addition:
 
     {"Version": 1, "SnapshotAt": "2026-11-21T03:00:00.000Z",
      "Hard limit": {"type": "MinFreePercentage", "level": 5}, "Soft limit": {"type": "MinFreePercentage", "level": 15},
@@ -12,13 +12,13 @@ proposal's first implementation wrote `hardLimit`. It skips unknown keys, and re
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.cluster.client import BadRecordError
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
+from gateway.features.volume_quotas.limits import Limit, LimitType, LimitTypeName, Volume, VolumeUsage
 from gateway.whole_number import MAX_INT64, whole_number
 
 VERSION: Final = 1
@@ -29,7 +29,6 @@ MAX_VOLUMES = 1_000
 _MAX_BROKER_ID = 2**31 - 1
 _MAX_NAME = 4_096
 _TIME_BYTES = 64
-_PERCENT = 100
 
 _REASONS = {
     "missing": "missing_field",
@@ -62,12 +61,12 @@ class _Fields(BaseModel):
 
 
 class _Limit(_Fields):
-    type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"]
+    type: LimitTypeName
     level: Annotated[float, Field(ge=0, le=MAX_INT64)]
 
     @model_validator(mode="after")
     def _percent(self) -> "_Limit":
-        if self.type == "MinFreePercentage" and self.level > _PERCENT:
+        if self.limit().above_100_percent:
             raise PydanticCustomError("bad_number", "more than 100 percent")
         return self
 

@@ -42,7 +42,7 @@ class FetchHandler:
     def __init__(self, client: Client, throttle: ChannelThrottle) -> None:
         self._client = client
         self._throttle = throttle
-        self.consumers = [Consumer()]  # the connection's place in each of its buckets, see `places`
+        self.consumers = [Consumer()]  # one for each bucket, see `consumers_of`
         self._requested = 0  # bytes, by all unanswered Fetches under a quota
         self._ended_session = 0  # a session that the broker may keep although its client has forgotten it
         self.share_pending: ChargedFetch | None = None  # the unanswered ShareFetch under a quota
@@ -54,7 +54,7 @@ class FetchHandler:
         if self._requested > 0:
             self._client.use(header.client_id, now)
             for bucket in self._client.buckets(_KIND, now):
-                if bucket.full(self._requested, now):
+                if bucket.exhausted_by(self._requested, now):
                     self.answer_awaited = True
                     return DEFER
             self.answer_awaited = False
@@ -62,7 +62,7 @@ class FetchHandler:
         head = fetch.peek_fetch(request.data, header.body_offset, request.end, version)
         self._client.use(header.client_id, now)
         buckets = self._client.buckets(_KIND, now)
-        consumers = self.places(buckets)
+        consumers = self.consumers_of(buckets)
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
         # A session outlives its connection. On a new one its Fetch waits, as the broker may answer with a whole batch.
         waits = head.session_epoch > 0 and consumers[0].unknown
@@ -82,7 +82,7 @@ class FetchHandler:
             request.entry.buckets = buckets
             muted.requested = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
             _drop(buckets, muted.requested, now)
-            return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
+            return _with_limits(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
         consumer = consumers[0]
@@ -130,7 +130,7 @@ class FetchHandler:
             for bucket in buckets:
                 bucket.record(size, now)
             return None
-        consumers = self.places(buckets)
+        consumers = self.consumers_of(buckets)
         limited = is_limited(buckets)
         if api_key != _FETCH:
             self._end_share_fetch(special, size if limited else 0)
@@ -164,8 +164,8 @@ class FetchHandler:
         if lag >= 0:
             self._client.note_lag(lag, special.size, special.behind, now)
 
-    def places(self, buckets: tuple[Bucket, ...]) -> list[Consumer]:
-        """The connection's places, one for each bucket at least: a bucket has turns of its own."""
+    def consumers_of(self, buckets: tuple[Bucket, ...]) -> list[Consumer]:
+        """The connection's consumer of each bucket, as each bucket has turns of its own. The list may be longer."""
         consumers = self.consumers
         while len(consumers) < len(buckets):
             further = Consumer()
@@ -256,7 +256,7 @@ class ShareFetchHandler:
         head = fetch.peek_share_fetch(request.data, header.body_offset, request.end, request.after, header.api_version)
         self._client.use(header.client_id, now)
         buckets = self._client.buckets(_KIND, now)
-        consumers = self._fetch.places(buckets)
+        consumers = self._fetch.consumers_of(buckets)
         gets_records = head.session_epoch != -1 and not head.renews
         if is_limited(buckets) and gets_records:
             if self._fetch.share_pending is not None and is_enforced(buckets):
@@ -286,7 +286,7 @@ def _size(pos: int, after: int, entry: Entry) -> int:
 
 
 def _require_head(chunk: bytes, pos: int, end: int, entry: Entry) -> None:
-    """Raise Incomplete if the answer's head ends behind `end`. With its head, no answer is Incomplete once it is charged."""
+    """Raise Incomplete if the answer's head ends behind `end`. The later steps need no more, so no answer is charged twice."""
     if end - pos < FETCH_HEAD_BYTES:
         raise Incomplete
     _require_session_id(chunk, pos, end, entry)
@@ -356,10 +356,10 @@ def _within(allowance: int, request: Request, head: fetch.FetchHead, session_id:
     if head.max_bytes <= allowance and session_id == 0:
         return FORWARD
     max_bytes, min_bytes = min(head.max_bytes, allowance), min(head.min_bytes, allowance)
-    return _limited(request, head, max_wait=head.max_wait, min_bytes=min_bytes, max_bytes=max_bytes, session_id=session_id)
+    return _with_limits(request, head, max_wait=head.max_wait, min_bytes=min_bytes, max_bytes=max_bytes, session_id=session_id)
 
 
-def _limited(
+def _with_limits(
     request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int, session_id: int = 0
 ) -> Replace:
     """The request with other limits (ms, bytes) and of the same length, see `fetch.with_limits`."""

@@ -68,7 +68,7 @@ class ProduceHandler:
         self._internal: tuple[Bucket, ...] = (context.engine.internal,)
         self._gaps = SequenceGaps()
         self._inspector: ProduceInspector | None = None
-        self._kept = 0  # topics and partitions of requests that are refused in part, since no next request had to wait for them
+        self._kept = 0  # topics and partitions kept for answers to requests refused in part, since the last `hold`
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
@@ -175,7 +175,7 @@ class ProduceHandler:
         else:
             self._throttle.charge(buckets + others, request.size, now, entry)
         if gated:
-            held = self._gate.delayed()
+            held = self._gate.count_delayed()
             self._throttle.record_volume_delay(held, now, buckets[0], request.size)
             self._throttle.mute_for_volumes(held, now, buckets[0], entry)
 
@@ -195,7 +195,7 @@ class ProduceHandler:
 
     def _inspect(self, request: Request, now: float) -> Verdict:
         inspected = self._open(request, now)
-        if inspected.whole and not request.whole:
+        if inspected.needs_whole and not request.whole:
             self._prepay(request, now)
             return COLLECT_PRODUCE
         self._charge(request, now)
@@ -205,7 +205,7 @@ class ProduceHandler:
         else:
             request.entry.special = OwnRequest(take, outlives_client=True)
             request.answered = True
-        if not inspected.whole:
+        if not inspected.needs_whole:
             inspected.scan(request.data, request.header.body_offset, request.end, now)
             self._scanned = None if request.whole else inspected
             return FORWARD if take is None else Replace(_wanting_answer(request, request.data[request.pos : request.end]))
@@ -238,7 +238,7 @@ class ProduceHandler:
         """Mute the client before the request: without an answer it would not learn of a refusal, or none is due yet."""
         bucket = self._client.bucket(_KIND, now)
         # The request is looked at again when the time is over, and its bytes are recorded then.
-        delay = self._gate.defer()
+        delay = self._gate.count_deferred()
         self._throttle.record_volume_delay(delay, now, bucket, amount=0)
         self._throttle.mute_for_volumes(delay, now, bucket, None)
         return DEFER
@@ -251,7 +251,7 @@ class ProduceHandler:
         topics = scan_whole(header.api_version, frame, header.body_offset).topics
         self.forget_collected()
         self._gaps.note(frame, topics)
-        delay = self._gate.refused()
+        delay = self._gate.count_refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1
         # Counted before the client has the answer: what it sends after that has to wait for the end of the mute.

@@ -55,7 +55,7 @@ class Admission(Protocol):
     """Checks new connections against the limits. `features.connection_quotas` implements it for all acceptors of a gateway."""
 
     def wait(self, listener: str, acceptor: WaitingAcceptor) -> float:
-        """Return the seconds until the listener may accept. After `inf`, it starts the acceptor when the listener may accept.
+        """Return the seconds until the listener may accept. With `inf`, this object starts the acceptor when it may accept.
 
         Of several such acceptors, the one whose last turn is the oldest starts first.
         """
@@ -78,7 +78,7 @@ class Acceptor:
 
     `listener` is the name of the listener in the config, `broker` the node id of the port's broker. Connections that must wait
     stay in the kernel's queue. With `headers`, a balancer's connection is admitted only after its header, with the client's
-    address. With a `poller`, connections get transports of Weir's own, and those of the event loop without.
+    address. Connections get transports of Weir's own if there is a `poller`, else those of the event loop.
     """
 
     def __init__(

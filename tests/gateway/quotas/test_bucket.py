@@ -110,9 +110,9 @@ def test_unlimited_bucket_only_counts():
     assert b.enter(30.0, START) == (0.0, False)
     assert b.amount_total == 10**9 + 21
     assert not b.takes_back
-    assert not b.full(10, START)
+    assert not b.exhausted_by(10, START)
     assert b.fetch_allowance(0, START) is None
-    assert b.reserve(consumer(300), 5_000, START) == 300
+    assert b.reserve_fetch(consumer(300), 5_000, START) == 300
     assert (b.throttle_left(START), b.capacity(), b.used_ratio(START)) == (0.0, 0.0, 0.0)
     assert b.shared_meter() is None
     assert usage_row(b, START).tokens is None
@@ -229,32 +229,32 @@ def test_reservations_stay_within_the_balance(used, amount):
     b = bucket()
     b.connections = 2
     b.charge(used, START)
-    assert b.reserve(consumer(1_000), 5_000, START) == 1_000, "one reservation may exceed it"
-    assert b.reserve(consumer(5_000), 5_000, START) == amount
+    assert b.reserve_fetch(consumer(1_000), 5_000, START) == 1_000, "one reservation may exceed it"
+    assert b.reserve_fetch(consumer(5_000), 5_000, START) == amount
     assert b.line.promised == 1_000 + amount
 
 
 def test_window_has_no_balance_to_divide():
     b = bucket(meter=WindowMeter(LIMIT, SHORT))
-    assert [b.reserve(consumer(5_000), 5_000, START) for _ in range(2)] == [5_000, 5_000]
+    assert [b.reserve_fetch(consumer(5_000), 5_000, START) for _ in range(2)] == [5_000, 5_000]
 
 
-@pytest.mark.parametrize(("requested", "full"), [(0, False), (1, False), (9_949, False), (9_950, False), (9_951, True)])
-def test_connection_is_full_below_a_portion(requested, full):
-    assert bucket().full(requested, START) is full
+@pytest.mark.parametrize(("requested", "exhausted"), [(0, False), (1, False), (9_949, False), (9_950, False), (9_951, True)])
+def test_fetches_exhaust_a_bucket_below_a_portion(requested, exhausted):
+    assert bucket().exhausted_by(requested, START) is exhausted
 
 
-def test_reservations_of_all_connections_fill_a_bucket():
+def test_reservations_of_all_connections_exhaust_a_bucket():
     b = bucket()
     b.line.reserve(9_951)
-    assert b.full(1, START)
-    assert not b.full(0, START)
+    assert b.exhausted_by(1, START)
+    assert not b.exhausted_by(0, START)
     b.policy.enforce = False
-    assert not b.full(1, START)
+    assert not b.exhausted_by(1, START)
 
 
-def test_kafkas_window_is_full_with_one_request():
-    assert bucket(meter=WindowMeter(LIMIT, SHORT)).full(1, START)
+def test_one_request_exhausts_kafkas_window():
+    assert bucket(meter=WindowMeter(LIMIT, SHORT)).exhausted_by(1, START)
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ def test_new_entitlement_counts_from_its_change_on() -> None:
     bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
     bucket.entitle(100.0, INTERVAL, START)
     bucket.charge(60.0, START)  # 10 were free
-    assert bucket.borrowed(START) == pytest.approx(0.5)
+    assert bucket.seconds_to_pay(START) == pytest.approx(0.5)
     bucket.entitle(200.0, INTERVAL, START + 0.2)
-    assert bucket.borrowed(START + 0.2) == pytest.approx(30.0 / 200.0)
-    assert bucket.borrowed(START + 0.3) == pytest.approx(10.0 / 200.0)
+    assert bucket.seconds_to_pay(START + 0.2) == pytest.approx(30.0 / 200.0)
+    assert bucket.seconds_to_pay(START + 0.3) == pytest.approx(10.0 / 200.0)
 
 
 def test_forgiven_group_owes_its_entitlement_nothing() -> None:
@@ -89,8 +89,8 @@ def test_forgiven_group_owes_its_entitlement_nothing() -> None:
     bucket.entitle(100.0, INTERVAL, START)
     bucket.charge(60.0, START)
     bucket.forgive(START)
-    assert bucket.borrowed(START) == 0.0
-    assert bucket.borrowed(START, further=1.0) == pytest.approx(0.01)
+    assert bucket.seconds_to_pay(START) == 0.0
+    assert bucket.seconds_to_pay(START, further=1.0) == pytest.approx(0.01)
 
 
 def test_rate_of_a_group_is_that_of_its_own_bucket() -> None:

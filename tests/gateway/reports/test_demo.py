@@ -8,7 +8,7 @@ import pytest
 
 from gateway.events import Event
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.proxy.wire import Origin
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import NEVER, ApiKey
-from protocol.bodies.addresses import encode_uvarint
 from protocol.bodies.node_endpoints import (
     TailScanner,
     endpoints_since,
@@ -15,6 +14,7 @@ from protocol.bodies.node_endpoints import (
     rewrite_tail,
     section_offset,
 )
+from protocol.encoding import encode_uvarint
 from protocol.errors import InvalidFrame
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, nothing, same

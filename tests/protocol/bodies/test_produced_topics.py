@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.addresses import encode_uvarint
 from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS
 from protocol.bodies.produced_topics import (
     PartitionSizes,
@@ -22,6 +21,7 @@ from protocol.bodies.produced_topics import (
     scan_whole,
     without,
 )
+from protocol.encoding import encode_uvarint
 from protocol.errors import InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec

@@ -18,8 +18,8 @@ from gateway.events import ConnectionRejected, UsageSample
 from gateway.features.ledger import feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
-from gateway.features.ledger.shadow_usage import ShadowSampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.shadow_sampler import ShadowSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.ledger_paths import file_name, in_progress_name, partition
 from gateway.observer import LimitChange, Outlet
 from gateway.proxy.counters import Counters

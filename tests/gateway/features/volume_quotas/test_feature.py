@@ -68,7 +68,7 @@ class House:
         return self.topic, self.engine, self.gate, Outlet("", [self])
 
     def watch(self, before=None, after=None, **config):
-        watch = VolumeWatch(section(**config), *self.watched, on_release=self.release, after=after)
+        watch = VolumeWatch(section(**config), *self.watched, on_release=self.release, replaces=after)
         task = asyncio.create_task(watch.run(before))
         self.watches.append((watch, task))
         return watch, task

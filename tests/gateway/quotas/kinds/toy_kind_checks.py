@@ -15,7 +15,7 @@ from gateway.config.load import parse_config
 from gateway.config.problems import ConfigError
 from gateway.events import QuotaChanged, UsageSample, from_line, to_line
 from gateway.features.ledger.minute_sampler import MINUTE
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, described
 from gateway.observer import Observer, Outlet
 from gateway.quotas.bucket import Bucket

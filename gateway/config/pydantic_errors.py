@@ -84,10 +84,10 @@ def aliases(section: tuple[str, ...]) -> dict[str, str]:
     return {folded(key): key for key in known_keys(section) if folded(key) != key}
 
 
-def explain(error: ValidationError, document: Document) -> list[Problem]:
+def problems_of(error: ValidationError, document: Document) -> list[Problem]:
     # Pydantic counts only valid items, so it reports a list without valid items as too short as well.
     found = [
-        (without_indexes(details["loc"]), _explain(details, document))
+        (without_indexes(details["loc"]), _problem_of(details, document))
         for details in error.errors(include_url=False)
         if not (details["type"] == "too_short" and details["input"])
     ]
@@ -109,7 +109,7 @@ def problem(document: Document, path: KeyPath, message: str, remedy: str, *, val
     return Problem(key_path(path), message, remedy, text, document.line(path))
 
 
-def _explain(details: ErrorDetails, document: Document) -> Problem:
+def _problem_of(details: ErrorDetails, document: Document) -> Problem:
     path, kind, value = details["loc"], details["type"], details["input"]
     context: dict[str, Any] = details.get("ctx", {})
     if path[-2:] == (value, "[key]"):  # Pydantic's mark of a key that is not valid itself

@@ -1,8 +1,8 @@
 """The rights of groups, by minute, and the use of their clients in the ledger."""
 
 from gateway.events import GroupSample, from_line, to_line
-from gateway.features.ledger.group_rights import GroupSampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.group_sampler import GroupSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_buckets import INTERVAL_SECONDS

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.features.ledger import minute_sampler
-from gateway.features.ledger.usage import UsageSampler
+from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.steps import at_once

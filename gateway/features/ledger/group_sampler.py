@@ -1,4 +1,4 @@
-"""Samples the rights of groups to a shared capacity once a minute, and counts the seconds in which their clients wait."""
+"""Samples guarantees and entitlements of groups once a minute, and counts the seconds in which their clients wait."""
 
 from collections import Counter
 from collections.abc import Iterable
