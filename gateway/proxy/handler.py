@@ -318,13 +318,11 @@ class Connection:
             self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
         return True
 
-    def has_unanswered(self, now: float) -> bool:
+    def waits_for_answers(self, now: float) -> bool:
         """True if earlier requests wait for their answers. Then no further request is taken before the last of these answers.
 
-        The caller defers its request, which comes again after that answer.
-
-        Brokers take one request of a connection at a time as well. Behind a long poll, a parsed request would take up to 200
-        times its bytes for as long as the poll.
+        The caller defers its request, which comes again after that answer. Brokers take one request of a connection at a time
+        as well. Behind a long poll, a parsed request would take up to 200 times its bytes for as long as the poll.
         """
         newest = self.due.newest
         if newest is not None:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from protocol.cursor import INT32, LENGTH_BYTES, THROTTLE_BYTES, Buffer, Reader
-from protocol.encoding import array_count
-from protocol.encoding import encode_string as encode_string
+from protocol.encoding import array_count, encode_string
 from protocol.errors import InvalidFrame
 
 Translate = Callable[[int, str, int], tuple[str, int] | None]

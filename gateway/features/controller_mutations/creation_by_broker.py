@@ -77,7 +77,7 @@ class MetadataHandler:
             check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, _REMEDY)
             if not request.whole:
                 return COLLECT
-            if self._connection.has_unanswered(now):
+            if self._connection.waits_for_answers(now):
                 return DEFER
             frame, moved = request.cut()
             self._request = metadata_request.read_request(header.api_version, frame, moved.body_offset)

@@ -38,9 +38,10 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.shadows import ShadowBucket
 from protocol.api_keys import ApiKey
-from protocol.bodies import addresses, api_versions, topic_lists
+from protocol.bodies import api_versions, topic_lists
 from protocol.bodies import topic_metadata as metadata
 from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
+from protocol.encoding import encode_string
 from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
@@ -95,7 +96,7 @@ class MutationHandler:
                 check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
             if not request.whole:
                 return COLLECT
-            if self._connection.has_unanswered(now):
+            if self._connection.waits_for_answers(now):
                 return DEFER
             self._lookups = Lookups(self._connection)
             self._begin(*request.cut(), self._lookups, now)
@@ -302,7 +303,7 @@ class MutationHandler:
         """Weir's own result for a topic. As in a broker's answer, a topic that is requested by id gets its name as well."""
         requested = topic.requested
         if requested.name is None and (name := self._forecasts.name_of(requested)) is not None:
-            requested = requested._replace(name_field=addresses.encode_string(name, compact=True))
+            requested = requested._replace(name_field=encode_string(name, compact=True))
         return topic_lists.refuse(self._key, self._version, requested, topic.error, topic.message)
 
 

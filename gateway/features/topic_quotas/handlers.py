@@ -92,7 +92,7 @@ class AlterConfigs:
                 return verdict
             self._parsed = True
             self._parse(*request.cut())
-            if self._own and self._connection.has_unanswered(now):
+            if self._own and self._connection.waits_for_answers(now):
                 return DEFER
         if not self._begun:
             if any(own.changes for own in self._own.values()) and not self._right.known(request.header, now):
