@@ -115,7 +115,7 @@ class Session(BrokerSession):
 
     def peer_closed(self) -> None:
         """The client has closed its side, and waits for its quota. Its acks=0 requests still have their turn."""
-        if self._requests.owes_nothing:
+        if not self.closing and self._draining is None and self._requests.owes_nothing:
             self._close_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -238,6 +238,9 @@ class Session(BrokerSession):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(max(0.0, when - monotonic()), self._wake)
+        if self._client is not None and self._client.get_extra_info("peer_closed"):
+            # The client had closed its side before this mute, and the transport notifies once. The mute's pause begins later.
+            self._loop.call_soon(self.peer_closed)
 
     def call_ready(self) -> None:
         """Call the core's `ready` in the event loop's next turn, unless the client is gone by then."""
