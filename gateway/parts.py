@@ -55,7 +55,7 @@ class SharedParts:
     """Everything that features, listeners and the admin server need alike. `usage` and `shadow_usage` are for the ledger."""
 
     def __init__(self, path: Path, config: WeirConfig, worker: Worker | None) -> None:
-        """Raises OSError if the certificates of `upstream.tls` can't be used."""
+        """Raises ConfigError if the certificates of `upstream.tls` can't be used."""
         self.counters: Final = Counters()
         self.outlet: Final = Outlet(gateway_name(config.ledger, worker), [self.counters])
         self.effective: Final = EffectiveConfig(config, clock.wall(), self.outlet, path.name)

@@ -128,7 +128,7 @@ class Upstream:
         reloads: "Counter[str]",
         poller: Poller | None = None,
     ) -> None:
-        """`directory` is the config file's. Raises OSError if the certificates can't be used."""
+        """`directory` is the config file's. Raises ConfigError if the certificates can't be used."""
         self.brokers = brokers
         self.poller = poller
         self.login = Login(config.sasl, directory)

@@ -115,7 +115,7 @@ class Session(BrokerSession):
 
     def peer_closed(self) -> None:
         """The client has closed its side, and waits for its quota. Its acks=0 requests still have their turn."""
-        if self._requests.owes_nothing:
+        if not self.closing and self._draining is None and self._requests.owes_nothing:
             self._close_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -238,6 +238,8 @@ class Session(BrokerSession):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(max(0.0, when - monotonic()), self._wake)
+        if self._client is not None and self._client.get_extra_info("peer_closed"):  # before this mute
+            self._loop.call_soon(self.peer_closed)  # the transport notifies once; the mute's pause begins after this call
 
     def call_ready(self) -> None:
         """Call the core's `ready` in the event loop's next turn, unless the client is gone by then."""
@@ -256,9 +258,8 @@ class Session(BrokerSession):
         return unread_bytes(client.get_extra_info("socket").fileno()) + (0 if undecrypted is None else undecrypted())
 
     def client_silence_seconds(self) -> float:
-        if self._client is None or self._client.is_closing():
-            return 0.0
-        return silence_seconds(self._client.get_extra_info("socket"))
+        client = self._client
+        return 0.0 if client is None or client.is_closing() else silence_seconds(client.get_extra_info("socket"))
 
     def _wake(self) -> None:
         self._timer = None
@@ -295,9 +296,8 @@ class Session(BrokerSession):
         return self._client is None or self._client.is_closing()
 
     def abort(self) -> None:
-        for transport in (self._client, self._broker):
-            if transport is not None:
-                transport.abort()
+        for transport in filter(None, (self._client, self._broker)):
+            transport.abort()
 
     def drain(self) -> None:
         client = self._client

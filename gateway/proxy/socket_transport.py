@@ -95,7 +95,9 @@ class SocketTransport(PolledSocket):
         return self._protocol
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """The only name is `socket`."""
+        """The names are `socket` and `peer_closed`: True after the call of the protocol's method of that name."""
+        if name == "peer_closed":
+            return not self._notifies
         return self._connection if name == "socket" else default
 
     # The beginning.

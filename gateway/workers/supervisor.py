@@ -23,6 +23,7 @@ from gateway.background import BackgroundTasks
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
+from gateway.drain import Stopping
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.recent_use.worker_files import give_newest_save
@@ -51,19 +52,24 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
     `options` are further options of `weir serve`, passed on to the workers.
     """
     open_files.raise_limit()
+    stopping = Stopping()
+    for number in (signal.SIGTERM, signal.SIGINT):  # before the start: the default action would leave the directory behind
+        asyncio.get_running_loop().add_signal_handler(number, stopping.request)
     with ExitStack() as stack:
         try:
             directory = stack.enter_context(PrivateDirectory())
         except OSError as error:
             _log.error("no directory for the workers: %s — free space there, or name another folder in TMPDIR", error)
             return CANNOT_KEEP
-        return await Supervisor(path, config, directory, options).run()
+        return await Supervisor(path, config, directory, options, stopping).run()
 
 
 class Supervisor:
-    """Starts the workers, replaces those that die, and ends them."""
+    """Starts the workers, replaces those that die, and ends them: at the first signal by a drain, at the second at once."""
 
-    def __init__(self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, config: WeirConfig, directory: "PrivateDirectory", options: Sequence[str], stopping: Stopping
+    ) -> None:
         self._path = path
         self._effective = EffectiveConfig(config, clock.wall(), Outlet(), path.name)
         self._directory = directory
@@ -97,8 +103,7 @@ class Supervisor:
             lambda: families(NOTIFY_METRICS, self._notify.report()),
         )
         self._notify = Notify(config.notify, gateway_name(config.ledger, None), self._admin.active_rows, places, path.parent)
-        self._stopping = asyncio.Event()
-        self._signals = 0
+        self._stopping = stopping
         self._exit_code = OK
 
     async def run(self) -> int:
@@ -125,9 +130,6 @@ class Supervisor:
             return CANNOT_BIND
         state = self._config.state
         await give_newest_save(state.usage_file(self._path), state.usage_files(self._path, len(self._places)))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
         admin = f"{self._config.admin.host}:{self._config.admin.port}"
         _log.info("%d workers", len(self._places), extra={"admin": admin, "build": weir_build()})
         async with BackgroundTasks(self._restarts) as tasks, asyncio.TaskGroup() as group:
@@ -135,7 +137,7 @@ class Supervisor:
             tasks.start("watch the workers' directory", self._watch_directory)
             self._notify.start(tasks)
             running = group.create_task(self._run_workers(), name="run the workers")
-            await self._stopping.wait()
+            await self._stopping.requested.wait()
             await self._drain(running)
             await self._notify.stop()
         await self._admin.stop()
@@ -149,7 +151,7 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """The reason if balancers should send no clients here. At the start all workers must be ready, later one is enough."""
-        if self._stopping.is_set():
+        if self._stopping.requested.is_set():
             return "draining"
         reasons = {place.number: place.not_ready for place in self._places if place.not_ready is not None}
         if len(reasons) < len(self._places) and all(place.was_ready for place in self._places):
@@ -162,9 +164,9 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_worker(first))
             await first.started.wait()
-            if not self._stopping.is_set():
+            if not self._stopping.requested.is_set():
                 service_manager.ready()
-            for place in others if not self._stopping.is_set() else ():
+            for place in others if not self._stopping.requested.is_set() else ():
                 group.create_task(self._run_worker(place))
 
     async def _run_worker(self, place: WorkerPlace) -> None:
@@ -172,7 +174,7 @@ class Supervisor:
         place.started.set()
         if code:
             self._exit_code = code
-            self._stopping.set()
+            self._stopping.requested.set()
 
     async def _watch_directory(self) -> None:
         while True:
@@ -201,20 +203,17 @@ class Supervisor:
         service_manager.stopping(seconds + GRACE_SECONDS + CUT_SECONDS)
         for place in self._places:
             place.stop()
-        done, _ = await asyncio.wait([running], timeout=seconds + GRACE_SECONDS)
-        if not done:
-            _log.error("some workers have not ended %g s after their time to drain; the supervisor kills them", GRACE_SECONDS)
-            self._kill()
-
-    def _signalled(self) -> None:
-        """The first signal drains, the second closes all connections."""
-        self._signals += 1
-        self._stopping.set()
-        if self._signals > 1:
+        at_once = asyncio.ensure_future(self._stopping.at_once.wait())
+        await asyncio.wait([running, at_once], timeout=seconds + GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if at_once.done():
             _log.warning("received a second signal to end: workers close their connections")
             for place in self._places:
                 place.send(CUT)
-            asyncio.get_running_loop().call_later(CUT_SECONDS, self._kill)
+            await asyncio.wait([running], timeout=CUT_SECONDS)
+        elif not running.done():
+            _log.error("some workers have not ended %g s after their time to drain; the supervisor kills them", GRACE_SECONDS)
+        at_once.cancel()
+        self._kill()
 
     def _kill(self) -> None:
         for place in self._places:

@@ -1,5 +1,9 @@
 """Clients that leave while their requests wait for a quota: nobody waits for these requests, and the broker never sees them."""
 
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
 import pytest
 
 from protocol.api_keys import ApiKey
@@ -53,3 +57,36 @@ def test_waiting_request_without_an_answer_outlives_its_client(indebted, broker,
     wait_until(lambda: indebted.metric("weir_connections") == 2, "only the other client's place is free")
     assert forgive(indebted, "--client-id", "etl").returncode == 0
     wait_until(lambda: broker.count(ApiKey.PRODUCE) == 2, "the broker has the request")
+
+
+CLOSE_WAIT = "08"
+
+
+def has_come(weir, state):
+    """True if a connection to the gateway's bootstrap port is in this state (proc_pid_net(5))."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{weir.ports[0]:04X}") and row[3] == state for row in rows)
+
+
+def test_client_that_left_before_its_mute_frees_its_place(start_weir, connect):
+    """The client's first request waits for a broker that does not accept. Its end has come before the mute then."""
+    with ExitStack() as open_:
+        broker = open_.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = broker.getsockname()
+        others = [open_.enter_context(socket.socket()) for _ in range(4)]  # they fill the broker's queue
+        for other in others:
+            other.setblocking(False)
+            other.connect_ex(address)
+        weir = start_weir(f"127.0.0.1:{address[1]}", quotas=QUOTAS, wait="/livez")
+        client = connect(weir)
+        client.send(m.produce(1, size=90_000), m.produce(2))
+        client.close()
+        wait_until(lambda: has_come(weir, CLOSE_WAIT), "the client's end has come")
+        broker.setblocking(False)
+
+        def accept():
+            with suppress(BlockingIOError):
+                open_.enter_context(broker.accept()[0])
+            return weir.metric("weir_throttled_requests_total") > 0 and weir.metric("weir_connections") == 0
+
+        wait_until(accept, "its place is free")

@@ -61,7 +61,7 @@ class Listener:
     ) -> None:
         """`directory` is the config file's. With `claims`, other processes listen on the same ports (SO_REUSEPORT).
 
-        Raises `OSError` if the certificates can't be used.
+        Raises `ConfigError` if the certificates can't be used.
         """
         self._config = config
         self._upstream = upstream

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from gateway.config.problems import ConfigError, Problem
+
 LOOK_SECONDS = 1.0
 
 Version = Literal["1.2", "1.3"]
@@ -124,7 +126,7 @@ class LiveContext(Generic[Context]):
     """
 
     def __init__(self, name: str, tls: ServerTls | ClientTls, make: Callable[[], Context], results: dict[str, int]) -> None:
-        """Creates the first context. Raises `OSError` if the files can't be used."""
+        """Creates the first context. Raises `ConfigError` if files have become unusable since the check of the config."""
         self.name = name
         self.certificates = tls.certificates
         self._files = tls.files
@@ -132,7 +134,11 @@ class LiveContext(Generic[Context]):
         self._results = results
         self._loaded = self._changing = self._look()
         self._failure = ""  # the cause, while the changed files can't be used
-        self.context = make()
+        try:
+            self.context = make()
+        except OSError as error:
+            message = f"its files have changed during the start, and can't be used: {error}"
+            raise ConfigError(name, [Problem(name, message, "try again once a certificate and its key are there")]) from None
 
     def refresh(self) -> bool:
         """Check the files, and load them once two checks in a row have found the same change. True if they were loaded.

@@ -14,6 +14,7 @@ from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
 from gateway.config.places import CurrentPlaces, Places
 from gateway.config.reload import Reloader
+from gateway.drain import Stopping
 from gateway.workers.supervisor import PrivateDirectory, Supervisor
 from tests.gateway.config.texts import entities, parsed
 
@@ -55,7 +56,7 @@ async def test_reload_of_a_gateway_makes_places_in_its_thread(tmp_path: Path, ma
 
 async def test_reload_of_a_supervisor_makes_places_in_its_thread(tmp_path: Path, made: list[bool]) -> None:
     with PrivateDirectory() as directory:
-        supervisor = Supervisor(tmp_path / "weir.yaml", parsed(FIRST), directory, ())
+        supervisor = Supervisor(tmp_path / "weir.yaml", parsed(FIRST), directory, (), Stopping())
         await take_over(supervisor._reloader)
         assert looked_up(supervisor._effective) == 2
     assert made == [True, False]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import load_config
+from gateway.drain import Stopping
 from gateway.workers.supervisor import PrivateDirectory, Supervisor
 from tests.gateway.workers.test_supervisor import gateway, pids, private_directory, reload, workers
 from tests.hostile.stub_broker import StubBroker
@@ -145,5 +146,5 @@ async def test_directory_that_cannot_be_made_is_named(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     with PrivateDirectory() as directory:
         shutil.rmtree(tmp_path / "temporary")
-        assert await Supervisor(weir.config_file, load_config(weir.config_file), directory, ()).run() == 1
+        assert await Supervisor(weir.config_file, load_config(weir.config_file), directory, (), Stopping()).run() == 1
         assert f"{directory.name} can't be written" in caplog.text

@@ -20,6 +20,7 @@ import pytest
 from gateway import clock
 from gateway.config.load import load_config
 from gateway.config.problems import ConfigError
+from gateway.drain import Stopping
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, write_usage
 from gateway.files import file_lock
@@ -307,6 +308,18 @@ def test_sigterm_ends_all_workers(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
+def test_sigterm_during_the_start_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    weir = gateway(tmp_path)
+    weir.launch()
+    wait_until(lambda: list(folder.iterdir()), "the directory of the workers")
+    weir.process.terminate()
+    assert weir.process.wait(60) == 0
+    assert not list(folder.iterdir())
+
+
 async def test_sigterm_sends_waiting_notifications(tmp_path: Path) -> None:
     """The supervisor watches the episodes of all workers. Here, an address opens more connections than its quota allows."""
     async with Receiver(503, headers={"Retry-After": "60"}).serve() as receiver:
@@ -408,7 +421,7 @@ class TestWhatKeepsItFromStarting:
         other = file_lock.StateLocks(config.state, weir.config_file)
         await other.take()
         with PrivateDirectory() as directory, pytest.raises(ConfigError, match=r"state\.path: another gateway uses the file"):
-            await Supervisor(weir.config_file, config, directory, ()).run()
+            await Supervisor(weir.config_file, config, directory, (), Stopping()).run()
         other.release()
 
     async def test_missing_temporary_directory_is_named(

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from gateway.config.problems import ConfigError
 from gateway.proxy.counters import Counters
 from gateway.proxy.tls import handshakes as module
 from gateway.proxy.tls.contexts import LiveContext, ServerTls, server_context
@@ -249,6 +250,14 @@ def test_context_reloads_complete_files(authority: Authority, tmp_path: Path) ->
     for _ in range(3):
         live.refresh()
     assert results == {"success": 2, "failure": 2}
+
+
+def test_files_replaced_during_the_start_are_named(authority: Authority) -> None:
+    """The check of the config has found usable files a moment ago."""
+    files, other = authority.issue("first", LOOPBACK), authority.issue("second", LOOPBACK)
+    tls = ServerTls(other.cert, files.key, None, "none", "1.2")
+    with pytest.raises(ConfigError, match=r"tls: its files have changed during the start.*key values mismatch"):
+        LiveContext("tls", tls, lambda: server_context(tls), {})
 
 
 def test_files_that_become_usable_are_loaded(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
