@@ -26,6 +26,10 @@ from gateway.cluster.requests import BrokerRequest
 
 REQUEST_TIMEOUT_MS = 10_000
 
+IDLE_MS = 540_000
+"""Connections without requests for this time are closed, as by Kafka's clients (`connections.max.idle.ms`). Otherwise that to a
+broker that has vanished would keep its descriptor. Brokers close idle connections after 600 s."""
+
 CLOSE_SECONDS = 1.0
 """A broker has this time to answer the end of TLS."""
 
@@ -170,6 +174,7 @@ class Connections:
                     port,
                     client_id=self._client_id,
                     request_timeout_ms=self._timeout_ms,
+                    max_idle_ms=IDLE_MS,
                     on_close=self._on_close,
                     **self._security(),
                 )
@@ -178,6 +183,9 @@ class Connections:
 
     def _on_close(self, connection: AIOKafkaConnection, _: object) -> None:
         """aiokafka begins to close a connection, perhaps one that has just failed to log in. The end of TLS takes longer."""
+        address = connection.host, connection.port
+        if self._open.get(address) is connection:
+            del self._open[address]
         closing: asyncio.Future[None] = connection.close()
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

@@ -6,6 +6,7 @@ import random
 import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.sasl import SaslHandshakeRequest
@@ -28,7 +29,8 @@ CONFIGS_SECONDS = 60.0
 """The time between two requests for a broker's configs."""
 
 ASK_MISSING_SECONDS = 60.0
-"""The time between two requests to the brokers that the answers lack."""
+"""The time between two requests to the brokers that the answers lack. As soon as an answer lacks a further one, they are asked
+as well, at most once in `RETRY_SECONDS`."""
 
 PROBE_SECONDS = 5.0
 
@@ -66,6 +68,7 @@ class Discovery:
         self._answers = False
         self._refused = False
         self._reached = False
+        self._lacking = asyncio.Event()
         self.problem = "the cluster has not been reached yet"
 
     @property
@@ -92,17 +95,23 @@ class Discovery:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _ask_missing(self) -> None:
-        """Ask the brokers that the answers lack for the brokers.
+        """Ask the brokers that the answers lack for the brokers, and once the configured servers that the first answer lacks.
 
         The loop asks the brokers of the last answer. A broker whose odd metadata names itself alone would be the only one.
         """
+        configured: Sequence[Address] = self._brokers.bootstrap
         while True:
-            await asyncio.sleep(ASK_MISSING_SECONDS)
-            for node_id, address in self._brokers.missing().items():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASK_MISSING_SECONDS):
+                    await self._lacking.wait()
+            self._lacking.clear()
+            for host, port in {*configured, *self._brokers.missing().values()} - set(self._brokers.addresses().values()):
                 try:
-                    await self._metadata.ask_at(address)
+                    await self._metadata.ask_at((host, port))
                 except ClusterError as error:
-                    _log.debug("broker %d, which the cluster's metadata lacks, does not answer: %s", node_id, error)
+                    _log.debug("%s:%d, which the cluster's metadata lacks, does not answer: %s", host, port, error)
+            configured = ()
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _ask_configs(self, node_id: int) -> None:
         """Learn a broker's configs, unless it refuses the request."""
@@ -124,7 +133,10 @@ class Discovery:
         if self.problem:
             _log.info("the cluster answers")
         self.problem = ""
+        missing = self._brokers.missing().keys()
         self._brokers.learn_live(brokers, clock.monotonic())
+        if not self._reached or self._brokers.missing().keys() - missing:
+            self._lacking.set()
         self._answers = self._reached = True
         if self._upstream.context is not self._context:
             self._context = self._upstream.context

@@ -14,7 +14,7 @@ from gateway.proxy.in_flight import DueAnswers, Entry, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.states import RequestDirection, RequestEvent, RequestState
 from gateway.proxy.wire import Slot, Wire
-from gateway.quotas.spared_members import let_in
+from gateway.quotas.spared_members import let_in, line_of
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
@@ -369,7 +369,8 @@ class Connection:
             while (found := client.enter_queue(kind, request.size, now, arrives=arrives, units=units)) is not None:
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
-                    shortened = let_in(bucket, verdict, now)
+                    line = line_of(bucket, client.user, client.client_id, client.ip)
+                    shortened = let_in(bucket, line, verdict, now)
                     if shortened[0] < verdict[0]:
                         client.let_in_at(now + shortened[0])
                         verdict = shortened

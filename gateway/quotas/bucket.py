@@ -35,7 +35,7 @@ class Bucket:
     __slots__ = (
         "_active", "_counted", "_noticed", "active_seconds", "amount_total", "answered_total", "connections",
         "early_seconds_max", "early_seconds_total", "early_total", "episode", "first_requests", "kind", "labelled", "last_used",
-        "latency_seconds_total", "line", "marks", "member_turn", "meter", "others_marks", "others_total", "over_at",
+        "latency_seconds_total", "line", "marks", "member_lines", "meter", "others_marks", "others_total", "over_at",
         "owner", "per_byte", "per_message", "policy", "reserved", "resolution", "shared_total", "shown_before", "successor",
         "throttle_seconds_total", "throttled_total", "totals", "unenforced_total",
     )  # fmt: skip
@@ -60,7 +60,7 @@ class Bucket:
         self.owner = ""
         self.first_requests = FirstRequests()
         self.reserved = 0  # partitions of operations without an outcome; they are not charged
-        self.member_turn = now  # when the next request of a member may pass in spite of a debt
+        self.member_lines: dict[str, float] = {}  # when the next member of each line may pass in spite of a debt (`let_in`)
         self.line = Line(now)
         self.throttled_total = 0
         self.unenforced_total = 0

@@ -6,17 +6,14 @@ clients from their brokers.
 """
 
 import asyncio
-import errno
-import os
 import socket
-import threading
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, Final, cast
 
 from aiohttp import ThreadedResolver
 
-_Found = TypeVar("_Found")
+from gateway.own_thread import in_own_thread
+
+_NAME: Final = "look up a webhook's host name"
 
 
 def resolver() -> ThreadedResolver:
@@ -29,33 +26,8 @@ class _OwnThreads:
 
     async def getaddrinfo(self, host: str, port: int, **options: int) -> list[Any]:
         """As the event loop's. Raises OSError."""
-        return await _in_thread(lambda: socket.getaddrinfo(host, port, **options))
+        return await in_own_thread(lambda: socket.getaddrinfo(host, port, **options), _NAME)
 
     async def getnameinfo(self, address: tuple[Any, ...], flags: int) -> tuple[str, str]:
         """The same."""
-        return await _in_thread(lambda: socket.getnameinfo(address, flags))
-
-
-async def _in_thread(look_up: Callable[[], _Found]) -> _Found:
-    """The result of a blocking call. The end of the process waits for no such thread."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Found] = loop.create_future()
-
-    def settle(settle_with: Callable[[Any], None], value: object) -> None:
-        if not done.done():  # the attempt may have ended
-            settle_with(value)
-
-    def run() -> None:
-        settled: tuple[Callable[[Any], None], object]
-        try:
-            settled = done.set_result, look_up()
-        except Exception as error:  # such as a UnicodeError: the attempt gets it
-            settled = done.set_exception, error
-        with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(settle, *settled)
-
-    try:
-        threading.Thread(target=run, name="look up a webhook's host name", daemon=True).start()
-    except RuntimeError:
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
-    return await done
+        return await in_own_thread(lambda: socket.getnameinfo(address, flags), _NAME)

@@ -160,7 +160,7 @@ class Sharing(Feature[SharingConfig | None]):
         waiting.append(value)
         self._waiting_bytes += len(value or b"")
         if len(self._latest) > MAX_MEMBERS or self._waiting_bytes > MAX_WAITING_BYTES:  # another program writes to the topic
-            self._collect()
+            self._collect(part=True)
             at_once(self._delivered())
 
     async def _follow(self) -> None:
@@ -186,11 +186,14 @@ class Sharing(Feature[SharingConfig | None]):
             self._arrived.clear()
             await in_slices(self._delivered())
 
-    def _collect(self) -> None:
-        """Choose the records that the member gets."""
+    def _collect(self, *, part: bool = False) -> None:
+        """Choose the records that the member gets: of a part of a fetch or a backlog, only those of living members."""
         for key, records in self._latest.items():
             kept = list(records)
             known = self._member.timely_records(key, clock.monotonic()) > TIMELY_RECORDS
+            if part and not known:
+                self._member.status.skipped["too_many_members"] += len(kept)
+                continue
             if len(kept) == records.maxlen or (self._backlog and not known):
                 kept = kept[-2:] if kept[-1] is None else kept[-1:]  # a last message, and then the tombstone
             self._due.extend((key, record) for record in kept)

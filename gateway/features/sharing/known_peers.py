@@ -4,13 +4,23 @@ from collections.abc import Iterable, Mapping
 
 from gateway.features.sharing.shared_usage import PIECE, DecayingUse, Peer
 from gateway.features.sharing.use_message import EntityUse
+from gateway.quotas.owned_places import OWNER_FACTOR
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import UsageKey
 from gateway.steps import Steps
 
 MAX_MEMBERS = 2_000
-MAX_FLOWS = 200_000
-"""The maximum number of remembered totals: one for each entity at each peer. Those of first messages count as well."""
+MAX_FLOWS = 270_000
+"""The maximum number of remembered totals: one for each entity at each peer. Those of first messages count as well. An owner
+may have three times as many as are free, so one owner has at most 202 500."""
+
+_Owner = tuple[str | None, ...]
+
+
+def _owner_of(entity: UsageKey) -> _Owner:
+    """The user or the group of an entity: a client may invent client-ids. All topics have one owner, and all other clients."""
+    kind, name = entity
+    return (kind,) if isinstance(name, str) else (name.user, name.group)
 
 
 class KnownPeers:
@@ -21,6 +31,7 @@ class KnownPeers:
         self.active: dict[UsageKey, dict[str, DecayingUse]] = {}
         self.flows = 0
         self._waiting = 0  # uses in the first messages of peers that are not alive yet
+        self._owned: dict[_Owner, int] = {}  # `flows` by owner
 
     @property
     def full(self) -> bool:
@@ -45,9 +56,12 @@ class KnownPeers:
         return uses
 
     def add_flow(self, identity: str, entity: UsageKey, flow: DecayingUse) -> bool:
-        """Remember the use of an entity that the peer has not used yet. False if there is no room."""
-        if self.flows + self._waiting >= MAX_FLOWS:
+        """Remember the use of an entity that the peer has not used yet. False if there is no room, or none for its owner."""
+        owner = _owner_of(entity)
+        owned = self._owned.get(owner, 0)
+        if owned >= OWNER_FACTOR * (MAX_FLOWS - self.flows - self._waiting):
             return False
+        self._owned[owner] = owned + 1
         self.flows += 1
         self.by_identity[identity].flows[entity] = flow
         self.active.setdefault(entity, {})[identity] = flow
@@ -77,6 +91,10 @@ class KnownPeers:
         flows = self.active[entity]
         del flows[identity]
         self.flows -= 1
+        owner = _owner_of(entity)
+        self._owned[owner] -= 1
+        if not self._owned[owner]:
+            del self._owned[owner]
         if not flows:
             del self.active[entity]
 

@@ -131,11 +131,11 @@ class Member:
         return QUIET_INTERVALS * self.interval
 
     def timely_records(self, key: bytes | None, now: float) -> int:
-        """The records of a member in one fetch that are no backlog: all that a living peer sends before it expires."""
-        peer = None if key is None else self._peers.by_identity.get(key.decode(errors="replace"))
-        if peer is None or not peer.alive or now - peer.heard > self.expiry:
-            return TIMELY_RECORDS
-        return ceil(self.expiry / self.interval) + 1
+        """The records of a member in one fetch that are no backlog: all that a living member sends before it expires."""
+        identity = "" if key is None else key.decode(errors="replace")
+        peer = self._peers.by_identity.get(identity)
+        lives = peer is not None and peer.alive and now - peer.heard <= self.expiry
+        return ceil(self.expiry / self.interval) + 1 if lives or identity == self.identity else TIMELY_RECORDS
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> None:
         """Handle a record of the topic. Unusable records are counted by reason."""

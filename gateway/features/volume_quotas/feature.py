@@ -24,7 +24,7 @@ from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.metrics import METRICS
 from gateway.features.volume_quotas.report import VolumesReport, volumes_json
-from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
+from gateway.features.volume_quotas.rules import MAX_WARNED, ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
 from gateway.features.volume_quotas.usage_message import encode_usage, parse_broker, parse_usage
 from gateway.observer import Outlet
@@ -218,7 +218,7 @@ class VolumeWatch:
         skipped = self._volumes.usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
         if skipped is not None:
             self._skipped[skipped] += 1
-        if skipped == "outdated" and broker not in self._outdated:
+        if skipped == "outdated" and broker not in self._outdated and len(self._outdated) < MAX_WARNED:
             self._outdated.add(broker)
             _log.warning(
                 "a usage message of broker %d from %s is skipped, because newer usage (%s) is known."

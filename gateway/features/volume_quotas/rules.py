@@ -5,8 +5,12 @@ from enum import Enum
 
 from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage, throttle_of
 
-MAX_BROKERS = 10_000
-"""The maximum number of brokers with remembered usage, so that garbage in the topic can't fill the memory."""
+MAX_KNOWN_VOLUMES = 10_000
+"""Beyond so many volumes, brokers that no Metadata answer names are forgotten, so that garbage in the topic can't fill the
+memory. A usage message may come before the first such answer, so these brokers count as well."""
+
+MAX_WARNED = 1_000
+"""The maximum number of brokers with a line in the log about an outdated message. The topic may have invented ids."""
 
 
 class VolumeState(Enum):
@@ -96,7 +100,8 @@ class ClusterVolumes:
     def __init__(self, freshness: float, when_unknown: VolumeState) -> None:
         self.freshness = freshness
         self.when_unknown = when_unknown
-        self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of capture
+        self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of capture, the latest message at the end
+        self._known = 0  # volumes in `_usages`
         self._captured: dict[int, float] = {}  # by the publisher's wall clock
         self._seen: dict[int, float] = {}  # each broker's last Metadata answer
         self._last_look = float("-inf")
@@ -120,27 +125,37 @@ class ClusterVolumes:
         return not active <= known.keys()
 
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
-        """Take over usage from `age` seconds ago; returns None, or the reason for skipping it.
+        """Take over usage from `age` seconds ago; returns None, or the reason for skipping it or older usage.
 
         A publisher whose clock is ahead gives a negative age, which counts as 0. Otherwise later messages would be outdated.
         Nor does usage outdate any that was captured while this gateway's clock was ahead.
         """
-        known = self._usages.get(usage.broker)
-        if known is None and len(self._usages) >= MAX_BROKERS:
-            return "too_many_brokers"
-        if known is not None and usage.snapshot_at < self._captured[usage.broker] <= usage.snapshot_at + age:
+        captured = self._captured.get(usage.broker)
+        if captured is not None and usage.snapshot_at < captured <= usage.snapshot_at + age:
             return "outdated"
+        self.forget(usage.broker)
         self._captured[usage.broker] = usage.snapshot_at + min(age, 0.0)
         self._usages[usage.broker] = usage, now - max(age, 0.0)
-        return None
+        self._known += len(usage.volumes)
+        skipped = None
+        while self._known > MAX_KNOWN_VOLUMES and (oldest := self._oldest_stranger()) is not None:
+            self.forget(oldest)
+            skipped = "too_many_brokers"
+        return skipped
+
+    def _oldest_stranger(self) -> int | None:
+        """The broker that no Metadata answer names with the oldest message. The cluster bounds the number of the others."""
+        return next((broker for broker in self._usages if broker not in self._seen), None)
 
     def captured(self, broker: int) -> float:
         """The time of a broker's latest usage by its publisher's clock, at most the time of arrival (wall clock, s)."""
         return self._captured[broker]
 
     def forget(self, broker: int) -> None:
-        self._usages.pop(broker, None)
-        self._captured.pop(broker, None)
+        if broker in self._usages:
+            usage, _ = self._usages.pop(broker)
+            self._known -= len(usage.volumes)
+            del self._captured[broker]
 
     def ages(self, now: float) -> dict[int, float]:
         """The seconds since each capture, by broker id, for the brokers of the last Metadata answer."""

@@ -14,6 +14,7 @@ from gateway.cluster.metadata import REFRESH_SECONDS, OwnClient
 from gateway.cluster.requests import describe_log_dirs
 from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage
 from gateway.files.path_faults import read_remedy
+from gateway.own_thread import in_own_thread
 
 _log = logging.getLogger("weir.volumes")
 
@@ -138,9 +139,9 @@ class LocalVolumes:
         self.problem = ""
 
     async def observe(self, hard: Limit, soft: Limit, seconds: float) -> AsyncGenerator[Sequence[VolumeUsage], None]:  # noqa: ARG002
-        """Yields nothing if one path fails, so that the gateways notice the failure."""
+        """Yields nothing if one path fails, so that the gateways notice the failure. A hung disk answers late or never."""
         try:
-            volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
+            volumes = await in_own_thread(lambda: tuple(map(_statvfs, self._paths)), "look at the volumes")
         except OSError as error:
             self.errors_total += 1
             remedy = read_remedy(error, _PATH_REMEDIES.get(error.errno or 0, _OTHER_PATH))

@@ -12,6 +12,8 @@ from aiokafka.errors import KafkaError
 from gateway.cluster.client import ClusterError, Connections
 from gateway.cluster.requests import describe_topics
 from loadtest.testkit.certificates import Authority
+from tests.gateway.cluster.running import until
+from tests.hostile.stub_broker import StubBroker
 
 REQUEST = object()
 """A request of aiokafka's: its answer is not read."""
@@ -56,6 +58,17 @@ async def test_read_from_any_broker_fails_on_two_connections(monkeypatch):
     with pytest.raises(ClusterError):
         await connections.read_any([("127.0.0.1", 9)], REQUEST)
     assert len(opened) == 2
+
+
+async def test_idle_connection_is_closed_and_forgotten(monkeypatch):
+    """Its broker may have vanished without a word, and would keep the descriptor."""
+    monkeypatch.setattr("gateway.cluster.client.IDLE_MS", 1)
+    with StubBroker() as broker:
+        connections = Connections()
+        await connections.ask(("127.0.0.1", broker.port), describe_topics([]))
+        await until(lambda: not connections._open)
+        await connections.ask(("127.0.0.1", broker.port), describe_topics([]))
+        await connections.close()
 
 
 async def test_lost_request_is_not_repeated(monkeypatch):

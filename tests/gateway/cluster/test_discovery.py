@@ -213,7 +213,7 @@ def test_invalid_address_is_ignored(host, port):
 async def test_broker_with_odd_metadata_hides_no_broker(stub, monkeypatch):
     """It names itself alone, so the loop would ask no other broker. Both answer, so neither has gone."""
     monkeypatch.setattr(metadata_module, "REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr(module, "ASK_MISSING_SECONDS", 0.1)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.1)
     with StubBroker() as odd:
         rows = [{"node_id": number, "host": "127.0.0.1", "port": port} for number, port in enumerate((odd.port, stub.port))]
         odd.answers[ApiKey.METADATA] = lambda request: request.answer(brokers=rows[:1], topics=[])
@@ -229,6 +229,18 @@ async def test_broker_with_odd_metadata_hides_no_broker(stub, monkeypatch):
                 seen.append(upstream.brokers.address(1))
                 await until(lambda: upstream.brokers.missing())
     assert len(seen) == 3
+
+
+async def test_odd_first_server_hides_no_broker(stub):
+    """It names itself alone, and Weir knows no other broker. The next one of `bootstrap_servers` does."""
+    with StubBroker() as odd:
+        rows = [{"node_id": number, "host": "127.0.0.1", "port": port} for number, port in enumerate((odd.port, stub.port))]
+        odd.answers[ApiKey.METADATA] = lambda request: request.answer(brokers=rows[:1], topics=[])
+        stub.answers[ApiKey.METADATA] = lambda request: request.answer(brokers=rows, topics=[])
+        upstream = upstream_of(odd)
+        upstream.brokers.bootstrap.append(("127.0.0.1", stub.port))
+        async with running(discovery_of(upstream).run()):
+            await until(lambda: 1 in upstream.brokers)
 
 
 async def test_replaced_cluster_is_reported_once(stub, monkeypatch, caplog):

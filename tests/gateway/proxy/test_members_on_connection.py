@@ -253,6 +253,21 @@ def test_returning_members_pass_in_spite_of_a_debt():
     assert bucket.amount_total == amount + 5
 
 
+@pytest.mark.parametrize(("user", "passes"), [("alice", False), ("bob", True)])
+def test_members_of_one_user_delay_no_other_users(user, passes):
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    for number in range(301):
+        t = Transcript(engine=engine)
+        t.core.client.identify("alice" if number < 300 else user, START)
+        t.client_sends(m.heartbeat(number))
+    assert bool(t.broker_inbox) is passes
+    t.passes(29.5)
+    assert bool(t.broker_inbox) is passes
+    t.passes(0.5)
+    assert t.broker_inbox
+
+
 @pytest.mark.parametrize(("request_of", "passed"), [(m.heartbeat, 4), (m.metadata, 0)])
 def test_early_turns_of_closed_members_are_for_members(request_of, passed):
     engine, bucket, amount = in_debt()

@@ -45,7 +45,7 @@ def test_new_bucket_has_used_nothing():
     assert (*counters, row.early_seconds_total, row.early_seconds_max) == (0, 0, 0, 0.0, 0, 0.0, 0.0)
     new = bucket()
     assert (new.shared_total, new.answered_total, new.latency_seconds_total, new.active_seconds) == (0, 0, 0.0, 0)
-    assert (new.labelled, new.first_requests.waiting, new.last_used, new.member_turn) == (False, 0, START, START)
+    assert (new.labelled, new.first_requests.waiting, new.last_used, new.member_lines) == (False, 0, START, {})
     assert new.others_total == 0
 
 

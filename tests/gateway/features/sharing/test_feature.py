@@ -12,7 +12,7 @@ from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.record_batches import batches_of
 from gateway.features.sharing.config import SharingConfig
-from gateway.features.sharing.feature import Sharing
+from gateway.features.sharing.feature import MAX_WAITING_BYTES, Sharing
 from gateway.features.sharing.known_peers import MAX_MEMBERS
 from gateway.features.sharing.member import EXPIRY_INTERVALS
 from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse
@@ -149,7 +149,55 @@ async def test_topic_of_foreign_keys_takes_no_memory() -> None:
         for number in range(3 * MAX_MEMBERS):
             reader.sharing.on_record(str(number).encode(), b"{}", [])
         await reader.fetch_ends()
-        assert reader.sharing.report().skipped["bad_key"] == 3 * MAX_MEMBERS
+        assert reader.sharing.report().skipped == {"bad_key": MAX_MEMBERS - 2, "too_many_members": 2 * (MAX_MEMBERS + 1)}
+
+
+def flood(reader: Reader) -> None:
+    """Records of more members than a gateway remembers at once."""
+    for number in range(MAX_MEMBERS + 1):
+        reader.sharing.on_record(f"{number:016x}".encode(), encode(UseMessage(1, ())), [])
+
+
+async def test_flood_of_members_divides_no_backlog() -> None:
+    async with Reader() as reader:
+        before = reader.used()
+        for sequence in range(1, 5):
+            reader.read(sequence, sequence * 10_000_000)
+            flood(reader)
+        await reader.fetch_ends()
+        assert reader.used() == pytest.approx(before, abs=LIMIT), "it may have left long ago"
+        assert reader.sharing.member.peers() == []
+        assert reader.sharing.report().skipped == {"too_many_members": 4 * (MAX_MEMBERS + 1)}
+
+
+async def test_large_messages_divide_no_backlog() -> None:
+    async with Reader() as reader:
+        before = reader.used()
+        use = EntityUse("produce", Tags("x" * 32_000, None), 1, 1)
+        large = encode(UseMessage(1, (use,) * 15))
+        for sequence in range(1, 5):
+            reader.read(sequence, sequence * 10_000_000)
+            for number in range(MAX_WAITING_BYTES // len(large) + 1):
+                reader.sharing.on_record(f"{number:016x}".encode(), large, [])
+        await reader.fetch_ends()
+        assert reader.used() == pytest.approx(before, abs=LIMIT)
+
+
+async def test_living_members_are_heard_in_a_flood() -> None:
+    async with Reader() as reader:
+        for sequence in (1, 2):
+            reader.read(sequence, 0)
+            await reader.fetch_ends()
+        before = reader.used()
+        for sequence in (3, 4):
+            reader.read(sequence, sequence * 1_000_000)
+            own = UseMessage(sequence, ())
+            reader.sharing.on_record(reader.sharing.member.identity.encode(), encode(own), [])
+            flood(reader)
+        await reader.fetch_ends()
+        assert reader.used() - before > 3_500_000
+        await reader.sharing._step(clock.monotonic())
+        assert reader.sharing.report().reachable, "its own records are among them"
 
 
 @pytest.mark.parametrize("broken", ["publish", "run"])

@@ -296,6 +296,19 @@ def test_first_messages_share_the_room_of_totals(monkeypatch: pytest.MonkeyPatch
     assert len(member._peers.by_identity["c" * 16].uses) == 2
 
 
+def test_client_ids_of_one_user_leave_room_for_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.features.sharing.known_peers.MAX_FLOWS", 100)
+    member = Member("0" * 16, QuotaEngine(QuotaSettings(QUOTAS), 0.0), INTERVAL, 0.0)
+    for sequence, user in ((1, "mallory"), (2, "mallory"), (3, "bob")):
+        uses = tuple(EntityUse("produce", Tags(user, str(number)), 5, 5) for number in range(90 if user == "mallory" else 20))
+        member.receive(b"a" * 16, encode(UseMessage(sequence, uses)), 1.0)
+    names = [name.user for _, name in member._peers.by_identity["a" * 16].flows if isinstance(name, Tags)]
+    assert (names.count("mallory"), names.count("bob")) == (75, 19)
+    assert member.status.skipped == {"too_many_entities": 15 + 1}
+    member.receive(b"a" * 16, None, 1.0)
+    assert (member._peers.flows, member._peers._owned) == (0, {})
+
+
 def test_silent_member_expires() -> None:
     fleet = begun(3)
     del fleet.members[2], fleet.engines[2]

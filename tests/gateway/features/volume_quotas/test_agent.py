@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +36,34 @@ async def test_sigterm_is_heard_while_brokers_are_silent(once, code, monkeypatch
         with closing(connection):
             os.kill(os.getpid(), signal.SIGTERM)
             assert await agent == code
+
+
+HANGS = """
+import os, sys, threading
+from gateway.commands import main
+
+def statvfs(path):
+    print("hangs", flush=True)
+    threading.Event().wait()
+
+os.statvfs = statvfs
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("once", "code"), [([], OK), (["--once"], FAILED)])
+def test_sigterm_is_heard_while_a_disk_hangs(once, code, tmp_path):
+    config = tmp_path / "weir.yaml"
+    config.write_text(CONFIG)
+    command = ["volumes", "publish", "--config", str(config), "--path", "/", *once]
+    with subprocess.Popen([sys.executable, "-c", HANGS, *command], stdout=subprocess.PIPE, text=True) as agent:
+        try:
+            assert agent.stdout.readline() == "hangs\n"
+            agent.terminate()
+            assert agent.wait(60) == code
+        finally:
+            agent.kill()
 
 
 async def test_bug_is_logged_with_a_reason_to_fold_by(monkeypatch, caplog):

@@ -310,6 +310,21 @@ async def test_outdated_message_is_logged_once_with_both_times(caplog):
     await here.close()
 
 
+async def test_outdated_messages_of_invented_brokers_fill_no_log(caplog):
+    topic = KeptTopic()
+    now = clock.wall()
+    for broker in range(100, 1_120):
+        put(topic, now, 100, broker)
+        put(topic, now - 60.0, 100, broker)
+    here = House(topic)
+    watch, _ = here.watch()
+    while not watch.report().log.records_total >= 2_040:
+        await watch._log.looked()
+    assert watch.report().skipped == {"outdated": 1_020}
+    assert sum("is skipped" in record.getMessage() for record in caplog.records) == 1_000
+    await here.close()
+
+
 @pytest.mark.usefixtures("patient")
 async def test_usage_is_published_as_answers_arrive():
     topic = KeptTopic()

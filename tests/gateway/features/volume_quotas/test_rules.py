@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
-from gateway.features.volume_quotas.rules import MAX_BROKERS, ClusterVolumes, VolumeState
+from gateway.features.volume_quotas.rules import MAX_KNOWN_VOLUMES, ClusterVolumes, VolumeState
 
 OPEN, THROTTLE, PAUSE = VolumeState.OPEN, VolumeState.THROTTLE, VolumeState.PAUSE
 FRESHNESS = 300.0
@@ -139,11 +139,34 @@ def test_usage_can_be_forgotten():
     assert volumes.judge(1.0).unknown == ((0, "missing"),)
 
 
-def test_remembered_brokers_are_bounded():
-    volumes = cluster(*(usage(broker, 100) for broker in range(MAX_BROKERS)), active=[0])
-    assert volumes.usage(usage(MAX_BROKERS, 100), age=0.0, now=0.0) == "too_many_brokers"
-    assert volumes.usage(usage(0, 950), age=0.0, now=0.0) is None
+INVENTED = [usage(100 + broker, 100) for broker in range(MAX_KNOWN_VOLUMES)]
+
+
+def test_invented_brokers_leave_room_for_new_ones():
+    volumes = cluster(usage(0, 100), *INVENTED[:-1], active=[0])
+    volumes.brokers(frozenset({0, 1}), 1.0)
+    assert volumes.usage(usage(1, 100), age=0.0, now=1.0) == "too_many_brokers", "the oldest invented one"
+    assert volumes.judge(1.0).state is OPEN
+    for each in INVENTED:
+        volumes.usage(each, age=0.0, now=1.0)
+    assert volumes.judge(1.0).state is OPEN
+    assert volumes.usage(usage(1, 950), age=0.0, now=1.0) is None
     assert volumes.judge(1.0).state is PAUSE
+
+
+def test_usage_before_its_broker_is_known_counts():
+    volumes = cluster(*INVENTED, active=[0])
+    volumes.usage(usage(0, 100), age=0.0, now=0.0)
+    assert volumes.judge(1.0).state is OPEN
+
+
+def test_remembered_volumes_are_bounded():
+    volumes = cluster(active=[])
+    skipped = [volumes.usage(usage(broker, *[100] * 1_000), age=0.0, now=0.0) for broker in range(15)]
+    assert skipped == [None] * 10 + ["too_many_brokers"] * 5
+    assert len(volumes.judge(1.0).rows) == MAX_KNOWN_VOLUMES
+    volumes.forget(14)
+    assert volumes.usage(usage(20, *[100] * 1_000), age=0.0, now=0.0) is None
 
 
 def test_new_configuration_applies_at_once():
