@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from textwrap import fill
 
@@ -166,8 +167,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return int(options.run(options))
     except ConfigError as error:
         # For `weir check` the problems are the result, for other commands they are the cause of the failure.
-        for problem in error.problems:
-            print(problem, file=sys.stdout if options.run is _check else sys.stderr)
+        with suppress(BrokenPipeError):  # the exit code still says that there are errors
+            for problem in error.problems:
+                print(problem, file=sys.stdout if options.run is _check else sys.stderr)
         plural = "error" if len(error.problems) == 1 else "errors"
         print(f"{error.source}: {len(error.problems)} {plural}", file=sys.stderr)
         return FAILED

@@ -28,8 +28,13 @@ _PIPE_WIDTH = 180
 _BAR_WIDTH = 20
 
 
+class _StdoutConsole(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command line ends as after `print`; Rich would exit with 1
+
+
 def stdout_console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return _StdoutConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console, unused: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from io import BytesIO
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
@@ -17,6 +17,9 @@ _Answer = TypeVar("_Answer")
 
 Versions = Mapping[int, tuple[int, int]]
 """The first and the last version that a broker offers of each API, by API key."""
+
+_CONTROLLER: Final = "the port of a controller, which serves no Metadata: name the address of a broker"
+"""The problem with a server that offers other APIs of Kafka alone."""
 
 Message = Any
 """A message class of kafka-python, or an object of such a class. kafka-python has no types."""
@@ -48,6 +51,8 @@ class BrokerRequest(Generic[_Answer]):
         """Called by aiokafka with the versions that the broker offers. Raises IncompatibleBrokerVersion."""
         self._on_versions(versions)
         oldest, newest = self._range
+        if ApiKey.METADATA not in versions:
+            raise IncompatibleBrokerVersion(_CONTROLLER)
         low, high = versions.get(self._message.API_KEY, (0, -1))
         version = min(newest, high)
         if version < max(oldest, low):

@@ -58,6 +58,30 @@ def test_full_stdout_of_a_check_with_errors_is_one_message(config: Path) -> None
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "broken", "code"),
+    [("check", "", 0), ("check", "workers: x\n", 1), ("explain", "", 0), ("explain --json", "", 0)],
+    ids=["check", "errors", "table", "json"],
+)
+def test_closed_pipe_keeps_exit_code(command: str, broken: str, code: int, unbuffered: str, config: Path) -> None:
+    config.write_text(CONFIG + broken)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", *command.split(), "--config", str(config)],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+        )
+    finally:
+        os.close(writer)
+    assert done.stderr == (f"{config}: 1 error\n".encode() if broken else b"")
+    assert done.returncode == code
+
+
 @pytest.mark.parametrize("environment", [C_LOCALE, {"PYTHONIOENCODING": "latin-1"}], ids=["C", "latin-1"])
 def test_message_reaches_a_terminal_that_is_not_utf_8(environment: Mapping[str, str], config: Path) -> None:
     config.write_text(CONFIG + "workers: x\n")

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -647,22 +648,39 @@ class TestRendered:
     def test_possible_settings_are_accepted(self, settings: str) -> None:
         assert render("--set", settings)
 
-    def test_notes_warn_of_webhooks_in_the_config_map(self, tmp_path: Path) -> None:
+    @pytest.fixture
+    def notes(self, tmp_path: Path) -> Callable[..., str]:
+        """The notes for values such as `replicas=2`. Helm prints them only beside a cluster: a template of a copy has them."""
         chart = shutil.copytree(CHART, tmp_path / "weir")
-        # Helm prints notes only beside a cluster, so a template of the copy has them.
         shutil.copy(chart / "templates" / "NOTES.txt", chart / "files")
         (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "files/NOTES.txt") . | toJson }}')
 
-        def notes(notify: Any) -> str:
-            values = [f"config.notify={json.dumps(notify)}", "--show-only", "templates/notes.yaml"]
-            text = helm("template", "weir", chart, "--kube-version", f"{KUBERNETES[0]}.0", "--set-json", *values)
+        def notes(*values: str) -> str:
+            only = ["--kube-version", f"{KUBERNETES[0]}.0", "--show-only", "templates/notes.yaml"]
+            text = helm("template", "weir", chart, *only, *(part for value in values for part in ("--set-json", value)))
             return str(yaml.safe_load(text)["notes"])
 
+        return notes
+
+    def test_notes_warn_of_webhooks_in_the_config_map(self, notes: Callable[..., str]) -> None:
         targets = [{"name": "chat", "url": "https://hooks.example.com/secret"}, {"name": "file", "url_file": "/tmp/hook"}]
         assert "shows the addresses of webhooks, because these of config.notify.targets have `url`: chat." in notes(
-            {"targets": targets}
+            f"config.notify={json.dumps({'targets': targets})}"
         )
-        assert "webhooks" not in notes({"targets": targets[1:]}) + notes(None)
+        others = f"config.notify={json.dumps({'targets': targets[1:]})}", "config.notify=null"
+        assert not [values for values in others if "webhooks" in notes(values)]
+
+    @pytest.mark.parametrize(
+        ("quotas", "said"),
+        [
+            ("null", True),
+            ('{"entities": []}', True),
+            ('{"entities": [{"user": "a", "producer_byte_rate": 1}]}', False),
+            ('{"groups": [{"name": "jobs", "match": [{"user": "a"}], "producer_byte_rate": 1}]}', False),
+        ],
+    )
+    def test_notes_say_if_no_client_has_a_rate(self, quotas: str, said: bool, notes: Callable[..., str]) -> None:
+        assert ("No client has a rate" in notes(f"config.quotas={quotas}")) == said
 
     def test_default_kubernetes_version_satisfies_the_chart(self) -> None:
         done = helm_run("template", "weir", CHART)

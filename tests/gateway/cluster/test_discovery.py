@@ -25,6 +25,7 @@ from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
 from loadtest.testkit.certificates import Authority
 from protocol.api_keys import ApiKey
+from protocol.error_codes import ErrorCode
 from tests.gateway.cluster.running import running, until
 from tests.hostile.stub_broker import StubBroker
 
@@ -121,6 +122,19 @@ async def test_failed_lookup_still_detects_sasl_requirement(error_code, mechanis
         found = []
         await discovery_of(upstream, found.append)._explain("no metadata")
     assert [each for each in found if each is not None] == [wants]
+
+
+async def test_port_of_a_controller_is_named(stub):
+    """It answers ApiVersions, without Metadata, and requires no login."""
+    del stub.answers[ApiKey.METADATA]
+    stub.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    discovery = discovery_of(upstream_of(stub))
+    async with running(discovery.run()):
+        await until(lambda: "reached:" in discovery.problem)
+    assert discovery.problem == (
+        f"the cluster can't be reached: 127.0.0.1:{stub.port}: IncompatibleBrokerVersion: the port of a controller, which"
+        " serves no Metadata: name the address of a broker"
+    )
 
 
 async def test_brokers_are_learned_in_order_of_ids(stub):
