@@ -63,11 +63,23 @@ def read_document(text: str, *, source: str) -> Document:
                 raise ConfigError(source, [_unreadable(loader, node, error)]) from None
         finally:
             loader.dispose()
+        _free(node)
     except yaml.YAMLError as error:
         raise ConfigError(source, [_syntax(error, text)]) from None
     if data is None:
         raise ConfigError(source, [_empty()])
     return Document(data, lines, problems, surprises)
+
+
+def _free(root: yaml.Node) -> None:
+    """Free the nodes one by one: the event loop can't run while a whole tree of them is freed in one step."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.CollectionNode):
+            for child in node.value:
+                pending += child if isinstance(child, tuple) else (child,)
+            node.value = []
 
 
 def _excess(text: str) -> str | None:

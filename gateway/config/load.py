@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from gateway.config.pydantic_errors import problem, problems_of
 from gateway.features.notify.config import WITH_SECRETS
 from gateway.files.path_faults import READABLE, read_remedy
 from gateway.files.secret_file import UnusableSecretError
+from gateway.steps import drained
 
 _ROWS: Final = ("entities", "groups")
 """The keys of `quotas` whose rows know their lines in the file."""
@@ -95,6 +97,32 @@ def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
 
 def _validated(document: Document, source: str, directory: Path | None, checks: Sequence[Check]) -> WeirConfig:
     data, unsupported = split_unsupported(document)
+    try:
+        return _config_of(document, data, unsupported, source, directory, checks)
+    finally:
+        _free(document, data)
+
+
+def _free(document: Document, data: object) -> None:
+    """Free rows and lines one by one: the event loop can't run while thousands of them are freed in one step."""
+    for each in (document.data, data):
+        quotas = each.get("quotas") if isinstance(each, Mapping) else None
+        found = [quotas.get(name) for name in _ROWS] if isinstance(quotas, Mapping) else []
+        for rows in found:
+            if isinstance(rows, list):
+                deque(drained(rows), maxlen=0)
+    while document.lines:
+        document.lines.popitem()
+
+
+def _config_of(
+    document: Document,
+    data: object,
+    unsupported: list[Problem],
+    source: str,
+    directory: Path | None,
+    checks: Sequence[Check],
+) -> WeirConfig:
     problems = [*document.problems, *document.surprises, *unsupported, *cross_check(data, document)]
     try:
         config = WeirConfig.model_validate(data)

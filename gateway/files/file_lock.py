@@ -1,8 +1,6 @@
 """Locks of the state files: of several gateways with one file, only the first may start."""
 
 import asyncio
-import errno
-import fcntl
 import logging
 import os
 from pathlib import Path
@@ -10,13 +8,13 @@ from pathlib import Path
 from gateway import clock
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import StateConfig
+from gateway.files.lock_file import locked
 from gateway.files.whole_file import real_path
 
 WAIT_SECONDS = 1.0
 """Time to wait for the lock of a gateway that is just ending, for example after a kill."""
 
 _AGAIN_SECONDS = 0.05
-_HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 _log = logging.getLogger("weir.state")
 
@@ -41,16 +39,11 @@ class FileLock:
         if self._descriptor is not None:
             return True
         file = real_path(self.path)
-        descriptor = _open(file.with_name(f"{file.name}.lock"))
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _HELD:
-                os.close(descriptor)
-                return False
-            _log.warning("%s: %s can't be locked: %s — let only one gateway use it", self.key, self.path, error.strerror)
-        self._descriptor = descriptor
-        return True
+        self._descriptor = locked(file.with_name(f"{file.name}.lock"), self._warn)
+        return self._descriptor is not None
+
+    def _warn(self, error: OSError) -> None:
+        _log.warning("%s: %s can't be locked: %s — let only one gateway use it", self.key, self.path, error.strerror)
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -87,13 +80,6 @@ class StateLocks:
     def release(self) -> None:
         self.quotas.release()
         self._usage.release()
-
-
-def _open(path: Path) -> int:
-    try:  # NFS locks only files that are open for writing
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except PermissionError:  # another user has made it
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _try(lock: FileLock) -> bool:

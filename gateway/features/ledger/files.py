@@ -115,7 +115,7 @@ class LedgerFiles:
 
     def recover(self, wall: float) -> int:
         """At the start: finish unfinished files of this gateway's name, and abandoned ones. Returns the number of files."""
-        return self._finish_others(in_progress_name(file_name(self._gateway, 0, 0)).rsplit("-", 2)[0] + "-", wall)
+        return self._finish_others(_before_time(in_progress_name(file_name(self._gateway, 0, 0))), wall)
 
     def finish_abandoned(self, wall: float) -> int:
         """Finish the abandoned files of all gateways, and files that this one could not finish. Returns the number of files."""
@@ -221,13 +221,13 @@ class LedgerFiles:
         return 0
 
     def _finish_others(self, own: str | None, wall: float) -> int:
-        """Finish files that begin with `own`, and abandoned ones, but not those that this gateway is writing."""
+        """Finish the files of the gateway `own`, and abandoned ones, but not those that this gateway is writing."""
         found = 0
         failed: dict[Path, OSError] = {}
         writing = {part.path for part in self._parts.values()}  # as without locks nothing else shows it
         for path in self._path.glob("date=*/hour=*/_weir-*.part"):
             try:
-                mine = own is not None and path.name.startswith(own)
+                mine = _before_time(path.name) == own
                 if path not in writing and (mine or wall - path.stat().st_mtime > STRANGER_SECONDS + self.rotate_seconds):
                     found += self._finish_abandoned(path)
             except FileNotFoundError:  # another gateway was faster
@@ -258,6 +258,11 @@ class LedgerFiles:
             except FileNotFoundError:  # another gateway's retention was faster
                 continue
             yield path, status.st_size, status.st_mtime
+
+
+def _before_time(name: str) -> str:
+    """The beginning of an unfinished file's name, up to the gateway: a gateway `a` does not own the files of `a-b`."""
+    return name.rsplit("-", 2)[0]
 
 
 def _publish(descriptor: int, path: Path, finished: Path, size: int) -> None:

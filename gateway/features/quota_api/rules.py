@@ -224,6 +224,17 @@ def checked_entity(parts: Parts) -> ClientQuotaEntity:
     return entity_of(parts)
 
 
+def quota_fault(entity: ClientQuotaEntity, key: str, value: float) -> str | None:
+    """The API's message about a quota that no request can set. None for other quotas, and for the thresholds of topics."""
+    if entity.topic is not None:
+        return None
+    try:
+        _check_ops(entity.kafka_names(), {key: value})
+    except QuotaApiError as error:
+        return error.message
+    return None
+
+
 def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:
     if not parts:
         raise _invalid("Invalid empty client quota entity")

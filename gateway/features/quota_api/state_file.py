@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, cast
+from typing import Annotated, Final, Literal, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.alterations import Parts, entity_of
+from gateway.alterations import Parts, QuotaApiError
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import GROUPS, POSITION, TOPICS, beside
-from gateway.features.quota_api.rules import AskedKeys
+from gateway.features.quota_api.rules import AskedKeys, checked_entity, quota_fault
 from gateway.files.file_lock import FileLock
 from gateway.files.path_faults import write_remedy
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
@@ -28,6 +28,9 @@ from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 VERSION = 1
 
 NOT_CHANGED = "so nothing is changed"
+
+_NAMED: Final = 5
+"""The maximum number of unusual quotas of a file that the log names."""
 
 _log = logging.getLogger("weir.quota_api")
 
@@ -193,6 +196,7 @@ class StateFile:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
             raise self._refused(f"{path} is damaged{_fault(error)}", remedy) from None
+        rows: dict[ClientQuotaEntity, int] = {}
         for number, row in enumerate(state.client_quotas, 1):
             if not row.entity:  # Weir 0.2 has read a group's row and saved it again
                 _log.warning(
@@ -201,7 +205,35 @@ class StateFile:
                     path,
                     json.dumps(row.quotas),
                 )
-        return {entity_of(cast(Parts, row.entity)): row.quotas for row in state.client_quotas if row.entity}
+                continue
+            named = f"row {number} of {path} names {json.dumps(row.entity):.200}"
+            try:
+                entity = checked_entity(cast(Parts, row.entity))
+            except QuotaApiError as error:
+                raise self._refused(f"{named}: {error.message}", "correct the row, or remove it") from None
+            if entity in rows:  # the quotas of one of them would be lost
+                raise self._refused(f"{named}, as row {rows[entity]} does", "put the quotas of both rows into one") from None
+            rows[entity] = number
+        quotas = {entity: state.client_quotas[number - 1].quotas for entity, number in rows.items()}
+        self._warn_of_unusual(path, rows, quotas)
+        return quotas
+
+    def _warn_of_unusual(self, path: Path, rows: Mapping[ClientQuotaEntity, int], quotas: DynamicQuotas) -> None:
+        """Name quotas that no request can set. They stay: a newer Weir may have set them, also through the quota topic."""
+        unusual = [
+            (rows[entity], entity, key, value, fault)
+            for entity, limits in quotas.items()
+            for key, value in limits.items()
+            if (fault := quota_fault(entity, key, value)) is not None
+        ]
+        for number, entity, key, value, fault in unusual[:_NAMED]:
+            _log.warning(
+                "row %d of %s has %.100s %.16g of %.200s: %s It is kept for a newer Weir — otherwise, delete it with"
+                " kafka-configs",
+                number, path, key, value, entity, fault if fault.endswith(".") else f"{fault}.",
+            )  # fmt: skip
+        if len(unusual) > _NAMED:
+            _log.warning("%s has %d more such quotas", path, len(unusual) - _NAMED)
 
     def _unsaved(self, error: OSError | RuntimeError) -> NotSavedError:
         if isinstance(error, RuntimeError):  # no thread can be started

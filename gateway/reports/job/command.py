@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gateway.reports.job.messages import Messages, unreadable_folder
+from gateway.reports.job.messages import InUseError, Messages, only_run, unreadable_folder
 from gateway.reports.job.period import Hour, Period, parsed
 from gateway.whole_number import whole_number
 
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
         messages.error(f"--events {options.events}: {reason}; give it the folder with date=.../hour=.../ folders")
         return FAILED
     if (fault := _out_fault(options)) is not None:
-        messages.error(f"--out {options.out}: {fault}; give it a folder in which you may write")
+        messages.error(fault)
         return FAILED
     quotas = None
     if options.what_if is not None:
@@ -181,17 +181,24 @@ def _is_absent(options: argparse.Namespace) -> bool:
 
 
 def _out_fault(options: argparse.Namespace) -> str | None:
-    """The reason why no report can be written to a folder of this machine. Makes the folder."""
+    """A message if no report can be written to the folder of this machine now. Makes the folder."""
     if "://" in options.out or submitted():
         return None
-    folder = Path(options.out)
+    folder, fault = Path(options.out), None
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            fault = "it can't be written to (Permission denied)"
+        elif options.every is None:  # otherwise a later run may find the folder free
+            with only_run("--out", folder):
+                pass
+    except InUseError as error:
+        return str(error)
     except FileExistsError:
-        return "that is a file"
+        fault = "that is a file"
     except (OSError, ValueError) as error:
-        return f"it can't be made ({getattr(error, 'strerror', None) or error})"
-    return None if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to (Permission denied)"
+        fault = f"it can't be made ({getattr(error, 'strerror', None) or error})"
+    return fault and f"--out {options.out}: {fault}; give it a folder in which you may write"
 
 
 def submitted() -> bool:

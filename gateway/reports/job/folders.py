@@ -6,7 +6,7 @@ Java needs half a second before it reads its first file, so Python reads and wri
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,20 +15,23 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from gateway.reports.job.hadoop import HadoopFolder
+from gateway.reports.job.messages import UnwritableFileError, only_run
 
 
 class UnreadableFolderError(OSError):
     """A folder of this machine exists, but can't be listed."""
 
 
-class UnwritableFileError(OSError):
-    """A file of this machine can't be written, for example because the disk is full."""
-
-
 class Folder(Protocol):
     """A folder by its path; it need not exist."""
 
     def exists(self) -> bool: ...
+
+    def only_run(self, option: str) -> AbstractContextManager[None]:
+        """Keep other runs out of a folder of this machine. `option` names the folder.
+
+        Raises `InUseError` and `UnwritableFileError`.
+        """
 
     def names(self) -> Sequence[str]:
         """The names in the folder, sorted; none if it does not exist."""
@@ -70,6 +73,9 @@ class LocalFolder:
 
     def exists(self) -> bool:
         return self._path.exists()
+
+    def only_run(self, option: str) -> AbstractContextManager[None]:
+        return only_run(option, self._path)
 
     def names(self) -> Sequence[str]:
         return sorted(self.modified())

@@ -2,10 +2,15 @@
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from gateway.files.lock_file import LockHeldError, only_holder
 from gateway.files.path_faults import write_remedy
 from gateway.terminal_text import printable
+
+_LOCK = "_lock"
 
 
 def unreadable_folder(error: OSError) -> str:
@@ -14,6 +19,34 @@ def unreadable_folder(error: OSError) -> str:
 
 def unwritable_file(error: OSError) -> str:
     return f"{error.filename}: can't be written ({error.strerror}); {write_remedy(error, Path(error.filename))}"
+
+
+class InUseError(Exception):
+    """Another process writes to a folder. The message names the folder and a remedy."""
+
+
+class UnwritableFileError(OSError):
+    """A file of this machine can't be written, for example because the disk is full."""
+
+
+@contextmanager
+def only_run(option: str, path: Path) -> Iterator[None]:
+    """Keep other runs out of the folder that `option` names. Makes the folder.
+
+    Raises `InUseError` and `UnwritableFileError`.
+    """
+    with ExitStack() as held:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(only_holder(path / _LOCK))
+        except LockHeldError:
+            raise InUseError(
+                f"{option} {path}: another weir report is writing here, and each would overwrite the other's files;"
+                f" wait for its end, or give {option} another folder"
+            ) from None
+        except OSError as error:
+            raise UnwritableFileError(error.errno, error.strerror, str(path / _LOCK)) from error
+        yield
 
 
 class Messages:

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from gateway.reports import all_reports
 from gateway.reports.job.command import submitted
-from gateway.reports.job.folders import UnreadableFolderError, UnwritableFileError, folder
-from gateway.reports.job.messages import Messages, unreadable_folder, unwritable_file
+from gateway.reports.job.folders import UnreadableFolderError, folder
+from gateway.reports.job.messages import InUseError, Messages, UnwritableFileError, unreadable_folder, unwritable_file
 from gateway.reports.job.overview import Overview, overview
 from gateway.reports.job.page import page
 from gateway.reports.job.period import Hour, Period
@@ -57,8 +57,9 @@ class ReportRun:
         Raises `NoReportError` and `StateError`.
         """
         try:
-            return self._make()
-        except NothingToReportError as error:
+            with folder(self.spark, self.out).only_run("--out"):
+                return self._make()
+        except (NothingToReportError, InUseError) as error:
             raise NoReportError(str(error)) from error
         except UnreadableFolderError as error:
             raise NoReportError(unreadable_folder(error)) from error

@@ -18,7 +18,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from aiokafka.helpers import create_ssl_context
 from gateway.events import LINE_HEADER
 from gateway.files.java_properties import properties_of
 from gateway.ledger_paths import in_progress_name, partition
+from gateway.reports.job.messages import InUseError, only_run
 
 _AT_ONCE = 50_000
 """The limit on records in memory before files are written."""
@@ -63,7 +64,12 @@ def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, p
     except ValueError as error:
         raise TopicError(f"--kafka-properties {properties}: {error}") from error
     try:
-        count = asyncio.run(_fetch(servers, topic, path, options, progress))
+        with ExitStack() as held:
+            with _on_disk(path):
+                held.enter_context(only_run("--events", path))
+            count = asyncio.run(_fetch(servers, topic, path, options, progress))
+    except InUseError as error:
+        raise TopicError(str(error)) from error
     except (KafkaError, OSError, ValueError) as error:
         reason = "no broker answers" if isinstance(error, KafkaConnectionError) else error
         remedy = "check --kafka and --kafka-properties"

@@ -1,11 +1,15 @@
 """Config files that are missing, unreadable or not text."""
 
+import gc
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from gateway.config.load import MAX_CONFIG_BYTES, load_config
+from gateway.app import GC_MIDDLE_THRESHOLD, GC_OLD_THRESHOLD, GC_THRESHOLD
+from gateway.config.document import read_document
+from gateway.config.load import MAX_CONFIG_BYTES, _of_document, load_config, parse_config
 from gateway.config.problems import ConfigError
 from tests.gateway.config.texts import MINIMAL, parsed
 
@@ -73,3 +77,37 @@ def test_link_to_itself_has_its_remedy_in_each_key(tmp_path: Path, section: str)
     path.write_text(MINIMAL.replace("upstream: {", f"upstream: {{{section}, "))
     with pytest.raises(ConfigError, match=r"Too many levels of symbolic links.* — remove the symbolic link"):
         load_config(path)
+
+
+def row_text(count: int) -> str:
+    rows = "".join(f"    - {{user: user-{number}, producer_byte_rate: {number + 1}}}\n" for number in range(count))
+    sections = "upstream: {bootstrap_servers: ['127.0.0.1:9092']}\nlisteners: [{bootstrap_port: 29092}]"
+    return f"{sections}\nquotas:\n  entities:\n{rows}"
+
+
+def test_rows_and_lines_are_freed_one_by_one() -> None:
+    """A reload parses in a thread. To free thousands of objects in one step would keep the event loop waiting."""
+    document = read_document(row_text(3), source="weir.yaml")
+    assert (len(document.data["quotas"]["entities"]), len(document.lines) > 3) == (3, True)
+    assert len(_of_document(document, "weir.yaml", None, ()).quotas.entities) == 3
+    assert (document.data["quotas"]["entities"], document.lines) == ([], {})
+
+
+def test_garbage_collections_of_a_reload_are_short() -> None:
+    """A collection keeps the event loop waiting, and takes longer the more objects it looks at."""
+    text, most, before = row_text(12_000), 0, gc.get_threshold()
+
+    def count(phase: str, info: Mapping[str, int]) -> None:
+        nonlocal most
+        if phase == "start":
+            most = max(most, sum(len(gc.get_objects(generation)) for generation in range(info["generation"] + 1)))
+
+    gc.collect()
+    gc.callbacks.append(count)
+    gc.set_threshold(GC_THRESHOLD, GC_MIDDLE_THRESHOLD, GC_OLD_THRESHOLD)
+    try:
+        parse_config(text, source="weir.yaml")
+    finally:
+        gc.callbacks.remove(count)
+        gc.set_threshold(*before)
+    assert 0 < most < 3.5 * GC_THRESHOLD

@@ -14,7 +14,7 @@ import pytest
 from gateway.commands import main
 from gateway.reports.job import command
 from gateway.reports.job.java_process import JavaEndedError, JavaProcess
-from gateway.reports.job.messages import Messages
+from gateway.reports.job.messages import Messages, only_run
 
 ARGUMENTS = ["report", "--events", "ledger", "--out", "report"]
 
@@ -88,6 +88,16 @@ def test_impossible_folder_is_named_before_java_starts(
     assert f"weir report: --out {tmp_path / out}: {fault}" in capsys.readouterr().err
 
 
+def test_folder_in_use_is_named_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda *_: pytest.fail("the report began"))
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    with only_run("--out", tmp_path):
+        assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path)]) == 1
+    assert f"weir report: --out {tmp_path}: another weir report is writing here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", ["hdfs:///ledger", "/of/the/cluster"])
 def test_ledger_elsewhere_is_not_looked_for(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(command, "_run", lambda *_: 7)
@@ -103,8 +113,8 @@ def test_missing_option_is_named(lacking: str, capsys: pytest.CaptureFixture[str
     assert f"--{lacking} is missing" in capsys.readouterr().err
 
 
-def test_kafka_needs_a_local_events_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--kafka", "h:1", "--events", "hdfs:///ledger", "--out", "report"]) == 2
+def test_kafka_needs_a_local_events_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--kafka", "h:1", "--events", "hdfs:///ledger", "--out", str(tmp_path)]) == 2
     assert "--events hdfs:///ledger must be a folder of this machine" in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.events import UsageSample
 from gateway.ledger_paths import partition
 from gateway.reports import all_reports
-from gateway.reports.job.messages import Messages
+from gateway.reports.job.messages import Messages, only_run
 from gateway.reports.job.period import Period
 from loadtest.scenarios.ledger.files import write_events
 from tests.gateway.reports.conftest import SPARK, forbid
@@ -144,6 +144,19 @@ def test_full_disk_is_named_and_tried_again(spark: "SparkSession", tmp_path: Pat
     assert page.exists()
     said = capsys.readouterr().err
     assert f"weir report: {page}: can't be written (No space left on device); free space for {page}\n" in said
+
+
+def test_folder_of_another_run_is_tried_again(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(tmp_path / "ledger", 0, 100.0)
+    other = only_run("--out", tmp_path / "out")
+    other.__enter__()
+    repeat(spark, tmp_path, lambda: other.__exit__(None, None, None))
+    shown = capsys.readouterr()
+    assert "weir report is writing here, and each would overwrite the other's files; wait for its end" in shown.err
+    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
+    assert used(tmp_path) == 100
 
 
 def test_late_file_keeps_the_figures_of_files_that_are_gone(

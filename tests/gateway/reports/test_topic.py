@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from gateway.events import LINE_HEADER, Event, UsageSample, from_line, to_line
 from gateway.ledger_paths import partition
+from gateway.reports.job.messages import only_run
 from gateway.reports.job.topic import TopicError, client_options, fetch_topic, load_mark
 from loadtest.scenarios.ledger.files import write_events
 from loadtest.testkit.kafka import KafkaCluster
@@ -113,6 +114,12 @@ def test_folder_of_a_gateway_takes_no_lines_of_the_topic(tmp_path: Path) -> None
     write_events(tmp_path, samples(0, 1))
     with pytest.raises(TopicError, match=r"weir-weir-0-.*gz, .* count twice; give --events a folder for the topic alone"):
         fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda messages: None)
+
+
+def test_folder_of_another_fetch_is_refused(tmp_path: Path) -> None:
+    """Both would write the same files."""
+    with only_run("--events", tmp_path), pytest.raises(TopicError, match=r"--events .*: another weir report is writing"):
+        fetch_topic("127.0.0.1:1", "t", tmp_path, None, print)
 
 
 def test_rest_of_an_unfinished_batch_is_deleted(tmp_path: Path) -> None:

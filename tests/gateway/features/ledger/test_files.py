@@ -194,6 +194,16 @@ def test_unfinished_file_is_finished_without_locks(tmp_path):
 
 
 @pytest.mark.usefixtures("no_locks")
+def test_file_of_a_longer_name_is_left_without_locks(tmp_path):
+    other = ledger(tmp_path, "weir-1-b")
+    other.write({HOUR: ["a"]}, WALL, 0.0)
+    assert ledger(tmp_path, "weir-1").recover(WALL) == 0
+    other.write({HOUR: ["b"]}, WALL, 0.0)
+    other.close()
+    assert lines(tmp_path) == {HOUR: ["a", "b"]}
+
+
+@pytest.mark.usefixtures("no_locks")
 def test_gateway_leaves_its_own_open_files_alone(tmp_path):
     files = ledger(tmp_path)
     files.write({HOUR: ["a"]}, WALL, 0.0)

@@ -175,13 +175,73 @@ async def test_damaged_file_is_refused(file, what):
 async def test_row_without_entity_is_skipped_with_a_warning(file, caplog):
     """Weir 0.2 saves a group's row so, if it stands in the common file."""
     nameless = '{"entity": {}, "quotas": {"producer_byte_rate": 3e6}}'
-    file.path.write_text(f'{{"version": 1, "client_quotas": [{ROW}, {nameless}]}}')
-    assert await file.load() == {ClientQuotaEntity("a"): {"k": 1.0}}
+    named = ROW.replace("k", "consumer_byte_rate")
+    file.path.write_text(f'{{"version": 1, "client_quotas": [{named}, {nameless}]}}')
+    assert await file.load() == {ClientQuotaEntity("a"): {"consumer_byte_rate": 1.0}}
     (line,) = caplog.messages
     assert line == (
         f"row 2 of {file.path} names no entity, as Weir 0.2 saves a group's:"
         ' its quotas {"producer_byte_rate": 3000000.0} are skipped — set them again'
     )
+
+
+IMPOSSIBLE = {
+    "mixed": ('{"user": "a", "ip": "10.0.0.1"}', "IP entity shouldnot be combined with User or ClientId"),
+    "a group and a user": ('{"user": "a", "group": "batch"}', "a group can not be combined with other entities"),
+    "a topic and a user": ('{"user": "a", "topic": "orders"}', "Unhandled client quota entity type: topic"),
+    "an empty name": ('{"client-id": ""}', "Empty client-id not supported"),
+    "a default group": ('{"group": null}', "There is no default group"),
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+async def test_row_of_an_impossible_entity_is_refused(file, what):
+    entity, message = IMPOSSIBLE[what]
+    file.path.write_text(f'{{"version": 1, "client_quotas": [{ROW}, {{"entity": {entity}, "quotas": {{"k": 1}}}}]}}')
+    with pytest.raises(ConfigError) as caught:
+        await file.load()
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f"row 2 of {file.path} names {entity}: ")
+    assert message in problem.message
+    assert problem.remedy == "correct the row, or remove it"
+
+
+async def test_second_row_of_an_entity_is_refused(file):
+    """The quotas of one of them would not hold, and the next save would drop them."""
+    file.path.write_text(f'{{"version": 1, "client_quotas": [{ROW}, {ROW.replace("k", "m")}]}}')
+    with pytest.raises(ConfigError, match=r'row 2 of .* names \{"user": "a"\}, as row 1 does — put the quotas of both rows'):
+        await file.load()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("producer_byte_rates", 5.0, "Invalid configuration key producer_byte_rates."),
+        ("connection_creation_rate", 5.0, "Invalid configuration key connection_creation_rate."),
+        ("producer_byte_rate", 0.5, "producer_byte_rate cannot be a fractional value."),
+        ("producer_byte_rate", 1e300, "Proposed value for producer_byte_rate is too large for a LONG."),
+    ],
+)
+async def test_quota_that_no_request_sets_is_kept_and_named(file, caplog, key, value, fault):
+    """A newer Weir may have set it, and the older one goes on with its file."""
+    quotas = {ClientQuotaEntity("a"): {"producer_byte_rate": 1e6} | {key: value}}
+    file.path.write_text("".join(_text(quotas)))
+    assert await file.load() == quotas
+    (line,) = caplog.messages
+    assert line == (
+        f"row 1 of {file.path} has {key} {value:.16g} of user=a: {fault} It is kept for a newer Weir"
+        " — otherwise, delete it with kafka-configs"
+    )
+    await file.save(quotas, quotas)
+    assert await file.load() == quotas
+
+
+async def test_few_of_many_unusual_quotas_are_named(file, caplog):
+    quotas = {ClientQuotaEntity("a"): {f"k{number}": 1.0 for number in range(7)}}
+    file.path.write_text("".join(_text(quotas)))
+    assert await file.load() == quotas
+    assert len(caplog.messages) == 6
+    assert caplog.messages[-1] == f"{file.path} has 2 more such quotas"
 
 
 async def test_unreadable_file_is_refused(file):

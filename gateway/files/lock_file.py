@@ -1,0 +1,54 @@
+"""Locks (flock) between processes. The kernel frees a lock when its process ends."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+
+
+class LockHeldError(Exception):
+    """Another process has the lock."""
+
+
+def locked(path: Path, unlockable: Callable[[OSError], None]) -> int | None:
+    """Make and lock the file. Returns its descriptor, None if another process has the lock. To close it frees the lock.
+
+    `unlockable` is called if the file system has no locks; the descriptor then locks nothing. Raises OSError if the file can't
+    be made.
+    """
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            os.close(descriptor)
+            return None
+        unlockable(error)
+    return descriptor
+
+
+@contextmanager
+def only_holder(path: Path) -> Iterator[None]:
+    """Keep other processes out of such a block. On a file system without locks, it keeps none out.
+
+    Raises LockHeldError, and OSError if the file can't be made.
+    """
+    descriptor = locked(path, lambda _: None)
+    if descriptor is None:
+        raise LockHeldError
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:  # NFS locks only files that are open for writing
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # another user has made it
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
