@@ -27,8 +27,7 @@ HAND_OVER_READS: Final = 32
 _MAX_PIECES: Final = 64
 
 MAX_BUFFER_PARTS: Final = 8
-"""A view of less than this part of its buffer is copied if it has to wait. Otherwise an answer of 20 bytes could keep 64 KiB of
-dropped answers in memory, and the limit on waiting bytes does not count these."""
+"""A view of less than this part of its buffer is copied if it has to wait. It would keep the whole buffer in memory."""
 
 _CONNECTING: Final = 0
 _OPEN: Final = 1
