@@ -79,7 +79,7 @@ REASONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "broker_unreachable": ("Weir cannot connect to the client's broker", "start the broker, or mend the network"),
         "collected_bytes": (
-            "unfinished requests or unread answers of clients fill the shared memory, and this client held the most for long",
+            "unread answers, refused batches or requests fill the shared memory, and this client held the most for long",
             "find the client in the log: send smaller requests, or fewer at a time, and read the answers",
         ),
         "connection_creation_rate": (

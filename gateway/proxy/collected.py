@@ -1,4 +1,4 @@
-"""Requests and answers that are collected until they are whole, and the bytes that all of them may hold in one gateway."""
+"""Requests and answers that are collected until they are whole, and the bytes that connections may hold in one gateway."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +14,9 @@ MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """The limit for collected answers, and for Weir's own. They count until the client has read them: otherwise a client that
 reads nothing could hold any number of bytes."""
+
+MAX_GAPS_BYTES: Final = 64 * 1024 * 1024
+"""The limit for the refused batches that have to come again (`SequenceGaps`)."""
 
 UNCOUNTED_BYTES: Final = 16 * 1024
 """The bytes that each connection may always hold, so that no client can keep others from small requests and answers."""
@@ -115,14 +118,15 @@ def _evict_nobody(error: EndConnection) -> None:
 
 
 class CollectBudget:
-    """The bytes that all connections of one gateway hold now, of requests with records and without, and of answers."""
+    """The bytes that all connections of one gateway hold now, of requests with records and without, of answers and of gaps."""
 
-    __slots__ = ("answers", "records", "requests")
+    __slots__ = ("answers", "gaps", "records", "requests")
 
     def __init__(self) -> None:
         self.requests = Budget(MAX_COLLECTED_BYTES, "unfinished requests")
         self.records = Budget(MAX_RECORDS_BYTES, "unfinished requests")
         self.answers = Budget(MAX_ANSWER_BYTES, "answers that it collects or makes")
+        self.gaps = Budget(MAX_GAPS_BYTES, "refused batches that have to come again")
 
 
 class Collected(Holder):

@@ -62,7 +62,7 @@ class SessionCore:
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
         self.requests = RequestStream(wire, context, connection, self.in_flight, self.responses, fast_path, produce)
-        self.responses.held.evict = self.requests.collected.evict = wire.make_room
+        self.responses.held.evict = self.requests.collected.evict = produce.gaps.evict = wire.make_room
 
     def begin(self, now: float) -> None:
         """Check the limits of the client's user, unless the client still has to authenticate."""
@@ -194,6 +194,7 @@ class SessionCore:
             self.in_flight.extend(expected)
         self.responses.write = _write_to_nobody
         self.responses.held.close()
+        self._produce.gaps.close()
         self.connection.close()
         self.requests.close()
         self.throttle.abandon()

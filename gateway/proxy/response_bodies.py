@@ -49,6 +49,9 @@ _SINCE: dict[int, int] = {key: since for key, (since, _) in REWRITES.items()} | 
 MAX_PIECE_BYTES: Final = 256 * 1024
 """The most bytes of a collected response that are written to the client at once."""
 
+JOINED_BYTES: Final = 4 * 1024
+"""A longer piece of a response is written by itself: a copy would cost more than another write."""
+
 PLAIN: Final = frozenset(
     spec.key << 16 | version
     for spec in APIS.values()
@@ -103,6 +106,28 @@ def in_pieces(data: Data) -> list[Data]:
         return [data]
     view = memoryview(data)
     return [bytes(view[at : at + MAX_PIECE_BYTES]) for at in range(0, size, MAX_PIECE_BYTES)]
+
+
+def joined(pieces: list[Data]) -> list[Data]:
+    """The same bytes with neighbours joined, if those have at most `JOINED_BYTES` each. No piece is empty.
+
+    Each piece costs a system call, a packet and perhaps a TLS record. A throttled answer would have three of them.
+    """
+    if len(pieces) == 1 and pieces[0]:
+        return pieces
+    found: list[Data] = []
+    short: list[Data] = []
+    for piece in pieces:
+        if len(piece) > JOINED_BYTES:
+            if short:
+                found.append(b"".join(short))
+                short = []
+            found.append(piece)
+        elif piece:
+            short.append(piece)
+    if short:
+        found.append(b"".join(short))
+    return found
 
 
 class DroppedBody:

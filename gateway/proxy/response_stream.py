@@ -25,6 +25,7 @@ from gateway.proxy.response_bodies import (
     DroppedBody,
     SearchedBody,
     in_pieces,
+    joined,
     lag_noted,
     patched,
     translated,
@@ -377,8 +378,7 @@ class ResponseStream:
         return own
 
     def _write(self, pieces: list[Data], chunk: bytes, start: int, end: int) -> None:
-        for piece in pieces:
-            if piece:
-                self.write(piece)
         if start < end:
-            self.write(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])
+            pieces.append(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])
+        for piece in joined(pieces):
+            self.write(piece)

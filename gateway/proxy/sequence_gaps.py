@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.proxy.collected import Budget, Holder
 from protocol.bodies.produce import refuse
 from protocol.bodies.produced_topics import (
     ProducedPartition,
@@ -19,15 +20,16 @@ from protocol.bodies.topic_lists import MAX_NAME_BYTES
 from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
-"""The error that every client retries and no client takes for the end of a connection or of a leader."""
-
 MAX_GAPS: Final = 10_000
 """Per connection: partitions of idempotent producers of which the producer has not yet resent a refused batch."""
+
+GAP_BYTES: Final = 300
+"""The memory of one, without the name of its topic."""
 
 BEHIND_MESSAGE: Final = "Weir: an earlier batch of this producer was refused and has to come first; try again later"
 
 
-class SequenceGaps:
+class SequenceGaps(Holder):
     """The first refused batch of each idempotent producer and partition of one connection.
 
     An idempotent producer may have sent more batches after a refused batch. Weir refuses these batches too, until the producer
@@ -38,9 +40,11 @@ class SequenceGaps:
     has sent the first one through another connection, or has given it up.
     """
 
-    __slots__ = ("_missing",)
+    __slots__ = ("_bytes", "_missing")
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(budget)
+        self._bytes = 0
         # (epoch, first refused sequence, latest refused sequence) by (topic's name or id, partition, producer)
         self._missing: dict[tuple[bytes, int, int], tuple[int, int, int]] = {}
 
@@ -50,7 +54,10 @@ class SequenceGaps:
         return bool(self._missing)
 
     def refuses(self, frame: bytes, topic: bytes, partition: ProducedPartition, *, refused: bool) -> bool:
-        """True if the broker must not get the partition's batch. `refused` batches are noted as missing."""
+        """True if the broker must not get the partition's batch. `refused` batches are noted as missing.
+
+        The caller calls `settle` after the request's last batch.
+        """
         sequence = producer_sequence(frame, partition)
         if sequence is None or len(topic) > MAX_NAME_BYTES:  # no broker takes a batch for a longer name, so none is awaited
             return refused
@@ -61,18 +68,30 @@ class SequenceGaps:
             self._missing[producer] = (epoch, missing, first)
             return True
         if refused:
-            if producer not in self._missing and len(self._missing) >= MAX_GAPS:
-                del self._missing[next(iter(self._missing))]
+            if producer not in self._missing:
+                if len(self._missing) >= MAX_GAPS:
+                    self._forget(next(iter(self._missing)))
+                self._bytes += GAP_BYTES + len(topic)
             self._missing[producer] = (epoch, first, first)
-        elif gap_epoch != epoch or not _is_behind(missing, first):
-            self._missing.pop(producer, None)
+        elif producer in self._missing and (gap_epoch != epoch or not _is_behind(missing, first)):
+            self._forget(producer)
         return refused
+
+    def _forget(self, producer: tuple[bytes, int, int]) -> None:
+        del self._missing[producer]
+        self._bytes -= GAP_BYTES + len(producer[0])
+
+    def settle(self) -> None:
+        """Count the gaps. Raises EndConnection if all connections together have too many, and this one is the heaviest."""
+        self._count(self._bytes)
+        self._budget.check(self)
 
     def note(self, frame: bytes, topics: Sequence[ProducedTopic]) -> None:
         """Note that a whole request is refused."""
         for topic in topics:
             for partition in topic.partitions:
                 self.refuses(frame, topic.key, partition, refused=True)
+        self.settle()
 
 
 def _is_behind(sequence: int, other: int) -> bool:
@@ -116,6 +135,7 @@ class GapRequest:
             for position, partition in enumerate(topic.partitions)
             if self._gaps.refuses(frame, topic.key, partition, refused=False)
         }
+        self._gaps.settle()
         if cut:
             self._topics = scan.topics
         return remainder(self._version, frame, scan, cut)

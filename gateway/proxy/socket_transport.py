@@ -26,6 +26,9 @@ HAND_OVER_READS: Final = 32
 
 _MAX_PIECES: Final = 64
 
+MAX_BUFFER_PARTS: Final = 8
+"""A view of less than this part of its buffer is copied if it has to wait. It would keep the whole buffer in memory."""
+
 _CONNECTING: Final = 0
 _OPEN: Final = 1
 _CLOSING: Final = 2  # the rest of the written bytes goes out first
@@ -239,7 +242,7 @@ class SocketTransport(PolledSocket):
         return self._pending_bytes
 
     def write(self, data: Data) -> None:
-        """Send the bytes at once, as far as the kernel takes them. The transport refers to the others until they are sent."""
+        """Send the bytes at once, as far as the kernel takes them. It may refer to the others until they are sent."""
         if self._state == _ENDED or self._state == _CLOSING or self._write_ended:
             return
         size = len(data)
@@ -258,6 +261,8 @@ class SocketTransport(PolledSocket):
                 size -= sent
         elif not size:
             return
+        if isinstance(data, memoryview) and size * MAX_BUFFER_PARTS < memoryview(data.obj).nbytes:
+            data = bytes(data)
         self._pending.append(data)
         self._pending_bytes += size
         self._watch()

@@ -140,7 +140,7 @@ class TopicInspector:
     def reject(
         self, quotas: TopicQuotas, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool
     ) -> set[tuple[int, int]]:
-        """The partitions to reject, as (position of the topic, position of the partition)."""
+        """The partitions to reject, as (position of the topic, position of the partition). Raises EndConnection."""
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
@@ -149,6 +149,7 @@ class TopicInspector:
             for position, partition in enumerate(topic.partitions):
                 if self._gaps.refuses(frame, topic.key, partition, refused=over):
                     cut.add((number, position))
+        self._gaps.settle()
         return cut
 
 

@@ -70,6 +70,7 @@ class FetchHandler:
             if waits:
                 return DEFER
             if head.session_epoch <= 0:  # as Kafka's `FullFetchContext.getThrottledResponse`, which begins no session
+                self._ended_session = head.session_id or self._ended_session
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             if not _may_drop(buckets, now):
                 # Clients then begin a session with a full Fetch (KIP-227). During a debt, it costs the broker nothing.

@@ -51,9 +51,9 @@ class ProduceHandler:
     """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
-        "_client", "_connection", "_fast_path", "_gaps", "_gate", "_half_closed", "_inspector", "_internal", "_kept",
-        "_own_topics", "_pay_from", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unpaid", "_unread",
-        "_wire",
+        "_client", "_connection", "_fast_path", "_gate", "_half_closed", "_inspector", "_internal", "_kept", "_own_topics",
+        "_pay_from", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unpaid", "_unread", "_wire",
+        "gaps",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
@@ -66,7 +66,7 @@ class ProduceHandler:
         self._topics = context.topics
         self._own_topics = context.own_topics
         self._internal: tuple[Bucket, ...] = (context.engine.internal,)
-        self._gaps = SequenceGaps()
+        self.gaps = SequenceGaps(context.collect_budget.gaps)
         self._inspector: ProduceInspector | None = None
         self._kept = 0  # topics and partitions kept for answers to requests refused in part, since the last `hold`
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
@@ -191,7 +191,7 @@ class ProduceHandler:
 
     @property
     def _inspects(self) -> bool:
-        return self._topics.make_inspector is not None or self._gaps.pending
+        return self._topics.make_inspector is not None or self.gaps.pending
 
     def _inspect(self, request: Request, now: float) -> Verdict:
         inspected = self._open(request, now)
@@ -226,9 +226,9 @@ class ProduceHandler:
     def _open(self, request: Request, now: float) -> InspectedProduce:
         make_inspector = self._topics.make_inspector
         if make_inspector is None:
-            return GapRequest(self._gaps, request.header)
+            return GapRequest(self.gaps, request.header)
         if self._inspector is None:
-            self._inspector = make_inspector(self._connection, self._gaps)
+            self._inspector = make_inspector(self._connection, self.gaps)
         header = request.header
         return self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)
 
@@ -250,7 +250,7 @@ class ProduceHandler:
         frame, header = request.cut()
         topics = scan_whole(header.api_version, frame, header.body_offset).topics
         self.forget_collected()
-        self._gaps.note(frame, topics)
+        self.gaps.note(frame, topics)
         delay = self._gate.count_refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1

@@ -4,10 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.sequence_gaps import MAX_GAPS, SequenceGaps
+from gateway.proxy.collected import UNCOUNTED_BYTES, Budget, CollectBudget
+from gateway.proxy.handler import EndConnection
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.sequence_gaps import GAP_BYTES, MAX_GAPS, SequenceGaps
+from protocol.api_keys import ApiKey
 from protocol.bodies.produced_topics import ProducedPartition
 from protocol.bodies.topic_lists import MAX_NAME_BYTES
 from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import Transcript, limits
+from tests.protocol import codec
 
 LAST = 2**31 - 1
 
@@ -15,8 +21,8 @@ LAST = 2**31 - 1
 class Gaps:
     """`SequenceGaps` with the batches of a connection."""
 
-    def __init__(self):
-        self.table = SequenceGaps()
+    def __init__(self, budget=None):
+        self.table = SequenceGaps(budget or CollectBudget().gaps)
 
     def refuse(self, sequence, **rest):
         """A pause or a quota refuses the batch."""
@@ -27,7 +33,9 @@ class Gaps:
 
     def _ask(self, sequence, *, refused, topic=b"t", partition=0, producer_id=7, epoch=0):
         frame = m.numbered_batch(sequence, producer_id, epoch)
-        return self.table.refuses(frame, topic, ProducedPartition(partition, 0, 0, len(frame)), refused=refused)
+        found = self.table.refuses(frame, topic, ProducedPartition(partition, 0, 0, len(frame)), refused=refused)
+        self.table.settle()
+        return found
 
 
 # The refused batches, the next batch, if it passes, and if a gap is left.
@@ -102,7 +110,7 @@ def test_refusal_in_a_new_epoch_replaces_a_gap():
 
 @pytest.mark.parametrize("frame", [m.numbered_batch(0, producer_id=-1), bytes(70), b"short", b""])
 def test_batch_without_a_sequence_leaves_no_gap(frame):
-    table = SequenceGaps()
+    table = SequenceGaps(CollectBudget().gaps)
     partition = ProducedPartition(0, 0, 0, len(frame))
     assert table.refuses(frame, b"t", partition, refused=True)
     assert not table.refuses(frame, b"t", partition, refused=False)
@@ -124,6 +132,58 @@ def test_oldest_of_many_gaps_is_forgotten():
     assert len(gaps.table._missing) == MAX_GAPS
     assert gaps.passes(1, partition=0)
     assert not gaps.passes(1, partition=1)
+
+
+def test_gaps_count_until_the_batches_come_again():
+    budget = Budget(10**6, "gaps")
+    gaps = Gaps(budget)
+    for partition in range(100):
+        gaps.refuse(0, partition=partition)
+        gaps.refuse(0, partition=partition)
+    assert budget.held == 100 * (GAP_BYTES + 1) - UNCOUNTED_BYTES
+    for partition in range(100):
+        assert gaps.passes(0, partition=partition)
+    assert (budget.held, gaps.table.pending) == (0, False)
+
+
+def test_forgotten_gaps_do_not_count():
+    budget = CollectBudget().gaps
+    gaps = Gaps(budget)
+    for partition in range(MAX_GAPS + 1_000):
+        gaps.refuse(0, partition=partition)
+    assert budget.held == MAX_GAPS * (GAP_BYTES + 1) - UNCOUNTED_BYTES
+
+
+def test_connection_with_most_gaps_is_ended_for_another():
+    budget = Budget(100_000, "gaps")
+    most, few, ended = Gaps(budget), Gaps(budget), []
+    most.table.evict = ended.append
+    for partition in range(300):
+        most.refuse(0, partition=partition)
+    for partition in range(200):
+        few.refuse(0, partition=partition)
+    assert [error.limit for error in ended] == ["collected_bytes"]
+    assert 0 < budget.held < 200 * (GAP_BYTES + 1)
+
+
+def test_connection_beyond_the_budget_of_gaps_ends():
+    gaps = Gaps(Budget(GAP_BYTES, "gaps"))
+    for partition in range((UNCOUNTED_BYTES + GAP_BYTES) // (GAP_BYTES + 1)):
+        gaps.refuse(0, partition=partition)
+    with pytest.raises(EndConnection):
+        gaps.refuse(0, partition=-1)
+
+
+def test_gaps_of_a_client_that_has_gone_do_not_count():
+    budget, gate = CollectBudget(), ProduceGate()
+    gate.delay, gate.paused = 5.0, True
+    t = Transcript(limits(), gate=gate, collect_budget=budget)
+    partitions = [{"index": index, "records": m.numbered_batch(0)} for index in range(100)]
+    values = {"acks": -1, "timeout_ms": 1, "topic_data": [{"name": "t", "partition_data": partitions}]}
+    t.client_sends(codec.encode_request(ApiKey.PRODUCE, 9, values, 1, "etl"))
+    assert budget.gaps.held == 100 * (GAP_BYTES + 1) - UNCOUNTED_BYTES
+    t.core.close(t.now)
+    assert budget.gaps.held == 0
 
 
 @given(st.integers(0, LAST), st.lists(st.lists(st.booleans(), max_size=6), max_size=6))

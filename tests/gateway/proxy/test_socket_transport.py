@@ -6,13 +6,14 @@ import random
 import socket
 import struct
 from contextlib import AsyncExitStack, closing, suppress
+from sys import getrefcount
 
 import pytest
 import uvloop
 
 from gateway import clock
 from gateway.proxy.poller import MAX_EVENTS, Poller, make_poller
-from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, READ_BYTES, SocketTransport, dial
+from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, MAX_BUFFER_PARTS, READ_BYTES, SocketTransport, dial
 
 LINGER_ZERO = struct.pack("ii", 1, 0)
 """For SO_LINGER: the kernel resets the connection at its close."""
@@ -126,6 +127,23 @@ async def test_slow_peer_pauses_writer_and_gets_every_byte(side):
     assert await read(peer, len(everything)) == everything
     await until(lambda: not transport.get_write_buffer_size())
     assert protocol.log == ["made", "pause", "resume"]
+
+
+async def test_few_waiting_bytes_keep_no_large_buffer(side):
+    transport, peer = side.pair(Calls())
+    transport.write(LARGE)
+    buffer = bytes(range(256)) * 256
+    unused = getrefcount(buffer)
+    few, many = memoryview(buffer)[100:120], memoryview(buffer)[: len(buffer) // MAX_BUFFER_PARTS]
+    transport.write(few)
+    del few
+    assert getrefcount(buffer) == unused + 1  # that of `many`
+    transport.write(many)
+    expected = LARGE + buffer[100:120] + many.tobytes()
+    del many
+    assert getrefcount(buffer) == unused + 1  # not copied
+    assert await read(peer, len(expected)) == expected
+    assert getrefcount(buffer) == unused
 
 
 async def test_paused_transport_reads_nothing(side):

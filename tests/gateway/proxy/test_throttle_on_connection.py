@@ -486,3 +486,13 @@ def test_throttled_address_is_shown_with_its_bucket():
     assert t.row().addresses == ()
     t.client_sends(m.produce(2, size=OVER))
     assert t.row().addresses == ("10.0.0.7",)
+
+
+def test_throttled_answers_of_a_chunk_go_out_in_one_write():
+    """Each write costs a packet, and perhaps a TLS record."""
+    t = over_quota()
+    t.client_sends(*[m.produce(number, size=500) for number in (1, 2)], m.produce(3, size=OVER))
+    written = []
+    t.core.responses.write = written.append
+    t.broker_answers(*[m.produced(number) for number in (1, 2, 3)])
+    assert written == [b"".join([m.produced(number, throttle_time_ms=1_500) for number in (1, 2, 3)])]

@@ -90,6 +90,26 @@ def test_known_coordinators_stay_beside_unavailable_ones():
     assert [(each["node_id"], each["error_code"]) for each in decoded["coordinators"]] == [(3, 0), (-1, 15), (-1, 15), (-1, 15)]
 
 
+@pytest.mark.parametrize("version", range(7))
+def test_unknown_coordinator_keeps_its_error(version):
+    frame = made_up(version, NO_NODE | {"error_code": 30, "error_message": None})
+    assert find_coordinator.rewrite_response(version, frame, nothing) == frame
+
+
+KEYS = ["", "a", "b" * 126, "c" * 127, "d" * 300, "e" * 16_382, "f" * 16_383, "g" * 32_767]
+REFUSED = NO_NODE | {"error_code": 30, "error_message": None}
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("translate", TRANSLATIONS)
+def test_coordinators_like_earlier_ones_are_translated(version, translate):
+    kinds = [KNOWN, UNKNOWN, KNOWN | {"node_id": 4, "error_message": "x"}, REFUSED, KNOWN | {"host": "k"}, KNOWN]
+    answer = {"coordinators": [kind | {"key": key} for key in KEYS for kind in kinds]}
+    rewritten = find_coordinator.rewrite_response(version, codec.encode_response(10, version, answer), translate)
+    found = codec.decode_response(ApiKey.FIND_COORDINATOR, version, rewritten)["coordinators"]
+    assert found == [translated(each, translate) for each in answer["coordinators"]]
+
+
 def check(version, keys):
     values = {"key_type": 0, "coordinator_keys": [""] * keys}
     frame = codec.encode_request(ApiKey.FIND_COORDINATOR, version, values, 1, "")

@@ -671,7 +671,7 @@ def test_batches_after_a_rejected_one_wait_for_it():
     t.client_got(produced(1, (HOT, {0: ERROR})), produced(2, (HOT, {0: ERROR})))
     t.client_sends(numbered(5, 0), numbered(6, 10))
     t.broker_got(numbered(5, 0), numbered(6, 10))
-    assert not t.core.requests._produce._gaps.pending
+    assert not t.core.requests._produce.gaps.pending
 
 
 def test_first_missing_batch_decides():
@@ -703,7 +703,7 @@ def test_new_epoch_starts_again():
     t.passes(5.0)
     t.client_sends(numbered(2, 50, epoch=1))
     t.broker_got(numbered(2, 50, epoch=1))
-    assert not t.core.requests._produce._gaps.pending
+    assert not t.core.requests._produce.gaps.pending
 
 
 def test_missing_batch_is_awaited_after_switch_off():

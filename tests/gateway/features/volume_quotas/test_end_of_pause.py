@@ -137,7 +137,7 @@ def test_second_pause_keeps_the_first_missing_batch():
 
 def test_gaps_of_refused_requests_are_bounded():
     t = Ended(produce(1, {index: m.numbered_batch(0) for index in range(MAX_GAPS + 10)}))
-    assert len(t.core.requests._produce._gaps._missing) == MAX_GAPS
+    assert len(t.core.requests._produce.gaps._missing) == MAX_GAPS
 
 
 class Inspected(Ended):
@@ -169,4 +169,4 @@ def test_topic_quotas_take_missing_batches_of_own_topics():
     t.own_topics.rename([USAGE])
     t.client_sends(request(2))
     t.broker_got(request(2))
-    assert not t.core.requests._produce._gaps.pending
+    assert not t.core.requests._produce.gaps.pending

@@ -548,6 +548,21 @@ def test_next_session_ends_the_one_before_at_broker(version, max_bytes):
         t.broker_answers(m.fetched_nothing(correlation_id, version=version, session_id=78))
 
 
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("session", [(77, 0), (77, -1)])
+def test_session_that_a_local_answer_hides_is_ended(version, session):
+    """As Java after a lost connection: the Fetch names the session to end, and the empty answer makes it forget the id."""
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=session))
+    t.client_got(m.fetched_nothing(2, version=version, throttle_time_ms=500))
+    t.passes(1.0)
+    for correlation_id, named in ((3, 77), (4, 0)):
+        t.client_sends(m.fetch(correlation_id, version=version))
+        sent = forwarded(t, version)
+        assert (sent.session_id, sent.session_epoch) == (named, 0)
+        t.broker_answers(m.fetched_nothing(correlation_id, version=version, session_id=78))
+
+
 @pytest.mark.parametrize("session", [(77, 0), (77, -1)])
 def test_client_that_ends_its_session_keeps_its_request(session):
     t = over_quota()
