@@ -25,7 +25,6 @@ HAND_OVER_READS: Final = 32
 """After so many reads without a pause, the event loop itself watches the socket."""
 
 _MAX_PIECES: Final = 64
-
 MAX_BUFFER_PARTS: Final = 8
 """A view of less than this part of its buffer is copied if it has to wait. It would keep the whole buffer in memory."""
 
@@ -33,7 +32,6 @@ _CONNECTING: Final = 0
 _OPEN: Final = 1
 _CLOSING: Final = 2  # the rest of the written bytes goes out first
 _ENDED: Final = 3
-
 _UNDER_WAY: Final = (errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
 
 _log = logging.getLogger("weir.session")
