@@ -36,7 +36,7 @@ class ChannelThrottle:
     Kafka reads one request at a time; here many may be in flight when one of them goes over its quota. That one (`_entry`)
     mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute,
     and while the connection is held. Only a muted connection has a `_bucket`: the one with the longest delay. `_ends` has the
-    end of each bucket's delay, as the mute may last for another one when the longest is forgiven.
+    ends of all buckets' delays. When the longest is forgiven, the mute may last for another one.
     """
 
     __slots__ = (
@@ -269,14 +269,18 @@ class ChannelThrottle:
 
     def let_go(self, buckets: Set[Bucket], now: float) -> None:
         """End the mute for these buckets now, as their debts were cleared. Other delays, and the gate's, stay."""
-        if self._bucket in buckets and self._ends is not None:
-            self._ends = {bucket: until for bucket, until in self._ends.items() if bucket not in buckets}
+        bucket = self._bucket
+        if bucket is None or self._ends is None:
+            return
+        self._ends = {each: end for each, end in self._ends.items() if each not in buckets}
+        if bucket in buckets:
             until = now + self._gate_delay
-            for bucket, end in self._ends.items():
-                if end > until:
-                    until = end
-                    self._mute_is_for(bucket)
-            self._shorten(until)
+            longest = max(self._ends, key=self._ends.__getitem__, default=bucket)
+            if self._ends.get(longest, 0.0) > until:
+                self._mute_is_for(longest)
+            else:
+                self._ends = {bucket: until}
+            self._shorten(max(self._ends.values()))
 
     @property
     def _gate_delay(self) -> float:

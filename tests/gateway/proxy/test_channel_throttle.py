@@ -304,6 +304,26 @@ def test_forgiven_mute_lasts_for_the_other_debt(longest):
     assert m.throttle.until == START + 2.0
 
 
+def test_mute_that_ends_can_be_reconsidered():
+    m = Muted()
+    m.start(1.0)
+    m.start(5.0, m.fetches)
+    m.throttle.let_go({m.fetches}, START + 2.0)
+    assert m.throttle.kinds == {"fetch"}
+    m.throttle.reconsider(START + 2.0, {"fetch": (m.fetches,)})
+    assert m.throttle.until == START + 2.0
+
+
+def test_forgiven_debt_of_a_shorter_mute_counts_no_more():
+    m = Muted()
+    m.start(3.0)
+    m.start(5.0, m.fetches)
+    m.throttle.let_go({m.bucket}, START + 1.0)
+    assert m.throttle.until == START + 5.0
+    m.throttle.let_go({m.fetches}, START + 2.0)
+    assert m.throttle.until == START + 2.0
+
+
 def test_lowered_debt_of_the_other_kind_stays_lowered():
     m = Muted()
     m.start(9.0)
