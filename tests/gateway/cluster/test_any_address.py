@@ -205,13 +205,11 @@ async def test_address_that_accepts_later_is_given_up(resolve, stack, monkeypatc
     port = servers[0].getsockname()[1]
     servers.append(stack.enter_context(closing(socket.create_server((OTHER, port)))))
     resolve(SILENT, OTHER)
-    both, connected = asyncio.Event(), any_address._connected
+    both, connected = asyncio.Barrier(2), any_address._connected
 
     async def at_once(address):
-        """Connect. The first attempt ends no earlier than the second one: otherwise nothing would be left to give up."""
+        """Connect. No attempt ends before both are connected: otherwise nothing would be left to give up."""
         connection = await connected(address)
-        if address[0] == OTHER:
-            both.set()
         await both.wait()
         return connection
 
