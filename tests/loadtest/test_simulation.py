@@ -226,7 +226,7 @@ def endless_mute(patch):
 
 def free_loans(patch):
     """A group that borrows does not wait for its parent."""
-    patch.setattr(EntitledBucket, "borrowed", lambda self, now, further=0.0: 0.0)
+    patch.setattr(EntitledBucket, "seconds_to_pay", lambda self, now, further=0.0: 0.0)
 
 
 def no_guarantees(patch):
