@@ -2,17 +2,17 @@
 
 import sys
 
-from gateway import ctrl_c
+from gateway import early_signals
 
 
 def main() -> int:
     """Run the command of this process. Returns its exit code."""
-    ctrl_c.end_at_once()
+    early_signals.end_at_once()
     # Here, so that Ctrl-C during these imports is understood.
     from gateway import commands, standard_streams
 
     standard_streams.prepare()
-    ctrl_c.raise_again()
+    early_signals.raise_again()
     return commands.main()
 
 

@@ -26,7 +26,7 @@ from gateway.config.paths import path_warnings
 from gateway.config.problems import ConfigError, nearest
 from gateway.config.summary import summary
 from gateway.config.timed_rows import past_warnings, timed_lines
-from gateway.ctrl_c import INTERRUPTED
+from gateway.early_signals import INTERRUPTED
 from gateway.log import configure_logging
 from gateway.migration import command_line as migration
 from gateway.quotas.kinds import CLIENT_KINDS

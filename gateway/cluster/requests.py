@@ -19,7 +19,7 @@ Versions = Mapping[int, tuple[int, int]]
 """The first and the last version that a broker offers of each API, by API key."""
 
 _CONTROLLER: Final = "the port of a controller, which serves no Metadata: name the address of a broker"
-"""The problem with a server that offers other APIs of Kafka alone."""
+"""The error for a server that does not offer Metadata. All brokers offer it."""
 
 Message = Any
 """A message class of kafka-python, or an object of such a class. kafka-python has no types."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway import clock
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import StateConfig
-from gateway.files.lock_file import locked
+from gateway.files.flock import locked
 from gateway.files.whole_file import real_path
 
 WAIT_SECONDS = 1.0

@@ -48,7 +48,6 @@ def let_in(bucket: Bucket, line: str, verdict: QuotaVerdict, now: float) -> Quot
     elif wait >= verdict[0]:
         return verdict
     else:
-        lines[line] = now + wait
-        lines[line] += len(lines) / MEMBERS_PER_SECOND
+        lines[line] = now + wait + len({*lines, line}) / MEMBERS_PER_SECOND
     shorten(bucket, verdict[0], wait)
     return (wait, True) if wait >= LEAST_DELAY else (0.0, False)

@@ -9,9 +9,9 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     sys.path = [str(here.parents[1]), *(entry for entry in sys.path if not entry or Path(entry).resolve() != here)]
 
-    from gateway import ctrl_c
+    from gateway import early_signals
 
-    ctrl_c.end_at_once()  # Spark has its own handler, and replaces this one
+    early_signals.end_at_once()  # Spark has its own handler, and replaces this one
     from gateway.reports.job.command import main
 
     sys.exit(main())

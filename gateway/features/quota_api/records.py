@@ -124,9 +124,8 @@ class QuotaRecords:
         self._claim: tuple[str, float] | None = None
         self._last: dict[ClientQuotaEntity, int] = {}  # the hash of each entity's last record, or -`origin`
         self._torn: dict[ClientQuotaEntity, None] = {}  # a reader that begins at a later record gets other quotas
-        self._decided: dict[
-            ClientQuotaEntity, frozenset[str]
-        ] = {}  # the changed keys; the entity's other quotas may be put back
+        # The changed keys of entities of which other quotas may be put back.
+        self._decided: dict[ClientQuotaEntity, frozenset[str]] = {}
         self._bytes = 0  # of the names in `quotas`
         self._removed_bytes = 0
         self._decided_bytes = 0  # of the keys in `_decided`

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gateway.files.lock_file import LockHeldError, only_holder
+from gateway.files.flock import LockHeldError, only_holder
 from gateway.files.path_faults import write_remedy
 from gateway.terminal_text import printable
 

@@ -16,7 +16,7 @@ class LockHeldError(Exception):
 
 
 def locked(path: Path, unlockable: Callable[[OSError], None]) -> int | None:
-    """Make and lock the file. Returns its descriptor, None if another process has the lock. To close it frees the lock.
+    """Make and lock the file. Returns its descriptor, or None if another process has the lock. Closing the descriptor frees it.
 
     `unlockable` is called if the file system has no locks; the descriptor then locks nothing. Raises OSError if the file can't
     be made.

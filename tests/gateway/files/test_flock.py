@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.files.lock_file import LockHeldError, only_holder
+from gateway.files.flock import LockHeldError, only_holder
 
 
 def test_second_holder_is_refused_until_the_first_ends(tmp_path: Path) -> None:

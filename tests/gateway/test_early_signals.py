@@ -1,4 +1,4 @@
-"""Ctrl-C at commands. tests/gateway/reports/test_command.py has that of a report."""
+"""Ctrl-C and SIGTERM at commands. tests/gateway/reports/test_command.py has Ctrl-C of a report."""
 
 import importlib
 import json
