@@ -208,6 +208,7 @@ class Gateway:
         """Close whatever is open."""
         await self._cut()
         await self._admin.stop()
+        self._parts.upstream.kept.close()
         if self._parts.poller is not None:
             self._parts.poller.close()
         if self._parts.locks is not None:

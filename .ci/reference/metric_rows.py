@@ -28,6 +28,7 @@ OWN_QUERIES = {
     "weir_topic_throttled_requests_total": "requests that met the threshold of a topic, by topic",
     "weir_volume_open_ratio": "strength of the disks' effect on producers",
     "weir_volume_publication_age_seconds": "an age above quotas.volumes.freshness_seconds: gateways count the usage as unknown",
+    "weir_broker_connections_reused_total": "clients of a storm of short connections that cost their broker no new one",
     "weir_member_mutes_total": "if it grows, a rate of requests is too small for the number of its group members",
     "weir_shadow_limit": "the shadow limit beside its use",
     "weir_shadow_used_ratio": "shadow limits that would throttle: above 1.0",

@@ -14,10 +14,12 @@ from gateway import clock, open_files
 from gateway.cluster.any_address import open_connection
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.deadlines import Deadlines
+from gateway.cluster.kept_connections import KeptConnections
 from gateway.cluster.login import Login
 from gateway.cluster.unanswered import Unanswered
 from gateway.config.endpoints import is_ip_address
 from gateway.config.model import UpstreamConfig
+from gateway.proxy.counters import Counters
 from gateway.proxy.poller import Poller
 from gateway.proxy.sessions import Attempt
 from gateway.proxy.socket_transport import SocketTransport, dial
@@ -127,6 +129,7 @@ class Upstream:
         brokers: Brokers,
         reloads: "Counter[str]",
         poller: Poller | None = None,
+        counters: Counters | None = None,
     ) -> None:
         """`directory` is the config file's. Raises ConfigError if the certificates can't be used."""
         self.brokers = brokers
@@ -138,6 +141,7 @@ class Upstream:
         self._attempts: dict[Attempt, _UnderWay] = {}
         self._resolved: dict[Address, tuple[Address, float]] = {}  # IP addresses, and how long they hold
         self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
+        self.kept = KeptConnections(counters or Counters())
         self._unanswered = Unanswered(ANYONE_SECONDS)
         self._silent: set[Address] = set()  # took a client's request and did not answer, until they answer one
         if config.tls is not None:
@@ -192,7 +196,8 @@ class Upstream:
         """Begin to connect to a broker; None if that takes `dial_broker`."""
         if node_id not in self.brokers:
             return None
-        return self._attempt(self.brokers.address(node_id), protocol, CONNECT_SECONDS)
+        address = self.brokers.address(node_id)
+        return self._take_kept(address, protocol) or self._attempt(address, protocol, CONNECT_SECONDS)
 
     def dial_anyone_at_once(self, protocol: asyncio.Protocol) -> Attempt | None:
         """Begin to connect to the first broker that has not just failed; None if that takes `dial_anyone`.
@@ -203,11 +208,25 @@ class Upstream:
         address = next((each for each in addresses if not self._is_unreachable(each)), None)
         if address is None:
             return None
+        kept = self._take_kept(address, protocol)
+        if kept is not None:
+            return kept
         made = self._attempt(address, protocol, CONNECT_SECONDS if len(addresses) == 1 else ANYONE_SECONDS)
         if made is not None:
             self._note_try(address)
             self._unanswered.watch(cast("asyncio.Transport", made), address, clock.monotonic())
         return made
+
+    def _take_kept(self, address: Address, protocol: asyncio.Protocol) -> Attempt | None:
+        resolved = self._resolved.get(address)
+        if resolved is None:
+            return None
+        name = "" if self.live is None else address[0]
+        return self.kept.take((*resolved[0], name), protocol)
+
+    def keep(self, broker: asyncio.Transport) -> bool:
+        """Keep the connection of a client that has gone, for another client. False: the caller has to close it."""
+        return self.kept.keep(broker, clock.monotonic())
 
     def on_refused(self, broker: asyncio.Transport, error: ProtocolError) -> None:
         """Try the address of a connection behind all others if it belongs to another cluster now."""
@@ -285,6 +304,7 @@ class Upstream:
 
         Called once a second. The last step costs a twentieth of a new connection's CPU time. Short ones have ended before.
         """
+        self.kept.tick(now)
         self._resolved = {address: known for address, known in self._resolved.items() if known[1] > now}
         self._failed = {address: since for address, since in self._failed.items() if since + FAILED_SECONDS > now}
         for address, answered in self._unanswered.judge(now):

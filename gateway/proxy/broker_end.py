@@ -1,10 +1,13 @@
 """A session's connection to its broker, from the client's first bytes on."""
 
 import asyncio
+import logging
 from typing import Final, cast
 
 from gateway.proxy.sessions import Attempt, SessionHost
+from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data
+from protocol.errors import ProtocolError
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
@@ -14,6 +17,14 @@ CORE: Final = 1
 BROKER_FULL: Final = 2
 CONNECTING: Final = 4
 REFUSED: Final = 8
+
+
+def loss_of(error: Exception | None) -> tuple[int, str, str]:
+    """The log level, the reason and the text for a broker's connection that has ended."""
+    if isinstance(error, ProtocolError):  # of its TLS
+        why = str(error) if error.__cause__ is None else cause_of(error.__cause__, "the broker's").words
+        return logging.WARNING, "broker_tls", f"ended the connection: {why}"
+    return logging.INFO, "broker_closed", f"closed the connection: {error}" if error else "closed the connection"
 
 
 class BrokerSession:

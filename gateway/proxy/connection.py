@@ -10,7 +10,7 @@ from typing import cast
 
 from gateway.clock import monotonic
 from gateway.cluster.brokers import Address
-from gateway.proxy.broker_end import CONNECTING, CORE, REFUSED, WRITE_BUFFER_HIGH, BrokerSession, Dialing
+from gateway.proxy.broker_end import CONNECTING, CORE, REFUSED, WRITE_BUFFER_HIGH, BrokerSession, Dialing, loss_of
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
@@ -18,7 +18,6 @@ from gateway.proxy.large_requests import HEAD_BYTES, LARGE_BYTES, LargeRequestRe
 from gateway.proxy.sessions import ConnectionFacts, SessionHost
 from gateway.proxy.socket_transport import is_own
 from gateway.proxy.tcp_info import silence_seconds, transferred_bytes, unread_bytes
-from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.tls_transport import is_tls
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
@@ -128,6 +127,8 @@ class Session(BrokerSession):
             self._timer.cancel()
         if self._broker is not None and self._requests.client_full and not self._broker.is_closing():
             self._broker.resume_reading()
+        if self._broker is not None and self._core.reusable and self._host.keep(self._broker):
+            self._broker = None
         self._core.close(monotonic())
         self._client = self._undecrypted = None
         self._close_idle_broker()
@@ -206,12 +207,8 @@ class Session(BrokerSession):
             if self._dialing is None:
                 self._let_go_of_core()
         elif not self._client.is_closing():
-            if isinstance(exc, ProtocolError):  # of its TLS
-                why = str(exc) if exc.__cause__ is None else cause_of(exc.__cause__, "the broker's").words
-                self._report(logging.WARNING, "broker_tls", "%s ended the connection: %s", self._host.broker, why)
-            else:
-                why = f": {exc}" if exc else ""
-                self._report(logging.INFO, "broker_closed", "%s closed the connection%s", self._host.broker, why)
+            level, reason, why = loss_of(exc)
+            self._report(level, reason, "%s %s", self._host.broker, why)
             self._client.close()
 
     # The `Wire` of the core.

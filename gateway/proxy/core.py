@@ -148,6 +148,11 @@ class SessionCore:
         """True if every request that has begun is answered."""
         return not self.in_flight and not self.responses.unfinished and self.requests.at_boundary
 
+    @property
+    def reusable(self) -> bool:
+        """True if the broker's connection may serve another client, as this one has gone."""
+        return self.idle and self.responses.reuse.allowed
+
     def half_close(self, now: float) -> bool:
         """Answer nothing any more, if every request that has begun is answered; else return False and change nothing."""
         if not self.idle:

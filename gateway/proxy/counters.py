@@ -16,6 +16,7 @@ class Counters:
     `wait_moves[api_key][i]`, added to it, gives the latencies that clients see: a request that waited in Weir leaves its slot
     for a later slot. `wait_seconds[api_key]` is the sum of the waits.
     `member_mutes` counts mutes that were kept short for a member of a group, or for the locks of a share consumer.
+    `connections_reused` counts connections to brokers that a client got from one that had gone.
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
     moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts attempts to load changed files.
@@ -35,6 +36,7 @@ class Counters:
         self.wait_seconds: list[float] = [0.0] * api_keys
         self.connections = 0
         self.connections_total = 0
+        self.connections_reused = 0
         self.muted = 0
         self.member_mutes = 0
         self.ledger_dropped = self.ledger_topic_dropped = 0

@@ -34,14 +34,7 @@ from gateway.proxy.handlers.produce import ProduceHandler, begins_unanswered
 from gateway.proxy.in_flight import MAX_IN_FLIGHT, MAX_OWN_BYTES, Entry, InFlight, OwnRequest, TakeAnswer
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.splitter import Splitter
-from gateway.proxy.states import (
-    CLIENT_UNREAD,
-    HANDLER,
-    IN_FLIGHT,
-    MUTED,
-    RequestEvent,
-    RequestState,
-)
+from gateway.proxy.states import CLIENT_UNREAD, HANDLER, IN_FLIGHT, MUTED, RequestEvent, RequestState
 from gateway.proxy.wire import Wire, Write
 from protocol.api_keys import ApiKey
 from protocol.cursor import LENGTH_BYTES
@@ -230,6 +223,7 @@ class RequestStream:
             return True  # it is counted when it is whole
         elif isinstance(verdict, Close):
             splitter.drop(request.after)
+            self._responses.reuse.tie()
             if verdict.frame is not None:
                 self._write(verdict.frame)
                 if request.answered:
@@ -243,6 +237,8 @@ class RequestStream:
         if own_bytes:
             self._responses.own_answer(own_bytes, now)
             self._responses.held.settle(unread=self.client_full)
+        else:
+            self._responses.reuse.note_request(request.header.api_key, answered=request.answered)
         return True
 
     def _wait(self, event: RequestEvent, now: float) -> None:
@@ -271,6 +267,7 @@ class RequestStream:
             token = InterceptedRequest(take(data[pos + LENGTH_BYTES : after]), raw=True)
             self._in_flight.append(Entry(0, _SASL_TOKEN, now, token))
             self._responses.raw_due += 1
+            self._responses.reuse.tie()
             self._counts[ApiKey.SASL_AUTHENTICATE] += 1
             splitter.forward(after)
 

@@ -30,6 +30,7 @@ from gateway.proxy.response_bodies import (
     patched,
     translated,
 )
+from gateway.proxy.reuse import Reuse
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import addresses, node_endpoints, produce
@@ -53,7 +54,7 @@ class ResponseStream:
 
     __slots__ = (
         "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
-        "_in_flight", "_throttle", "current", "held", "latency", "own_bytes", "raw_due", "resumable", "write",
+        "_in_flight", "_throttle", "current", "held", "latency", "own_bytes", "raw_due", "resumable", "reuse", "write",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +80,7 @@ class ResponseStream:
         self._clean_head = b""
         self._clean_error = 0
         self.resumable = False
+        self.reuse = Reuse()
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the next bytes of the broker, and set `resumable` if the client may be read again because of them.
@@ -94,6 +96,8 @@ class ResponseStream:
         if 0 < pos <= end:
             self.current = None
         in_flight = self._in_flight
+        entry: Entry | None = None
+        last = -1
         while end - pos >= 8 and in_flight:
             entry = in_flight[0]
             key = entry.key
@@ -114,6 +118,7 @@ class ResponseStream:
                 break
             in_flight.popleft()
             self.latency.note(entry, now)
+            last = pos
             pos += 4 + size
             if pos > end:
                 self.current = entry
@@ -121,6 +126,7 @@ class ResponseStream:
             self._go_through([], chunk, 0, pos, now)
         else:
             framing.skip = pos - end
+            self.reuse.note_answers(chunk, last if pos == end else -1, entry)
             self.write(chunk)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
@@ -144,6 +150,8 @@ class ResponseStream:
         framing = self._framing
         end = len(chunk)
         framing.skip = max(pos - end, 0)
+        entry: Entry | None = None
+        last = -1
         try:
             while pos < end:
                 raw = self.raw_due > 0 and self._raw_is_due()
@@ -164,6 +172,7 @@ class ResponseStream:
                     break
                 self._in_flight.popleft()
                 self.latency.note(entry, now)
+                last = pos
                 pos = after
                 if pos > end:
                     self.current = entry
@@ -173,6 +182,7 @@ class ResponseStream:
         except (ProtocolError, EndConnection):
             self._write(pieces, chunk, start, pos)  # the client gets the good answers before this one
             raise
+        self.reuse.note_answers(chunk, last if pos == len(chunk) else -1, entry)
         self._write(pieces, chunk, start, end)
 
     @property

@@ -198,3 +198,5 @@ class SessionHost:
     dial_at_once: DialAtOnce | None = None
     on_refused: Callable[[asyncio.Transport, ProtocolError], None] = lambda _, __: None
     """Gets the connection to a broker whose bytes end the session."""
+    keep: Callable[[asyncio.Transport], bool] = lambda _: False
+    """Gets the connection to a broker that may serve another client. False: it is to be closed."""

@@ -60,6 +60,8 @@ METRICS: tuple[Row, ...] = (
           reasons(lambda scrape: scrape.counters.brokers_without_port), merge="max"),
     Value("counter", "weir_connections_accepted_total", "Client connections accepted.", (),
           one(lambda scrape: scrape.counters.connections_total)),
+    Value("counter", "weir_broker_connections_reused_total", "Connections to brokers that a client got from one that had gone,"
+          " among many short connections.", (), one(lambda scrape: scrape.counters.connections_reused)),
     Value("counter", "weir_protocol_errors_total", "Client connections closed because of invalid requests.", ("reason",),
           reasons(lambda scrape: scrape.counters.protocol_errors, "internal")),
     Value("counter", "weir_proxy_headers_total", "Connections of listeners with proxy_protocol, by header: v1, v2, none, or"

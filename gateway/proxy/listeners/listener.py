@@ -113,6 +113,7 @@ class Listener:
             "the bootstrap broker",
             dial_at_once=upstream.dial_anyone_at_once,
             on_refused=upstream.on_refused,
+            keep=upstream.keep,
         )
         self._serve(bound, host)
 
@@ -343,6 +344,7 @@ class Listener:
             node_id,
             partial(self._upstream.dial_broker_at_once, node_id),
             self._upstream.on_refused,
+            self._upstream.keep,
         )
 
 

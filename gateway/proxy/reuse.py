@@ -1,0 +1,76 @@
+"""The state that a client leaves behind at its broker: without any, the connection may serve another client.
+
+Brokers tie some state to a connection: a login, share sessions (KIP-932), telemetry (KIP-714), and a mute for a quota of their
+own. After an acks=0 request that fails, a broker closes the connection at any later time.
+"""
+
+from typing import Final
+
+from gateway.proxy.in_flight import Entry
+from protocol.api_keys import ApiKey
+from protocol.errors import ProtocolError
+from protocol.throttle import read_throttle, throttle_offset
+
+MAX_ANSWER_BYTES: Final = 512
+"""The connection of a longer last answer is not used again: each open connection keeps its last answer in memory."""
+
+_UNTIED: Final = frozenset(
+    {
+        ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS,
+        ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_PARTITIONS,
+        ApiKey.DESCRIBE_CLUSTER, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    }
+)  # fmt: skip
+"""The APIs that tie no state to a connection, as of Kafka 4.3."""
+
+
+class Reuse:
+    """Judges one connection to a broker, from its requests and its last answer."""
+
+    __slots__ = ("_answer", "_at", "_entry", "_served", "_tied")
+
+    def __init__(self) -> None:
+        self._served = False
+        self._tied = False
+        self._answer = b""
+        self._at = -1
+        self._entry: Entry | None = None
+
+    def note_request(self, api_key: int, *, answered: bool) -> None:
+        """Note a request that is forwarded. The fast path's requests are like one that was noted."""
+        if not answered or api_key not in _UNTIED:
+            self._tied = True
+        elif api_key != ApiKey.API_VERSIONS:
+            # A broker with SASL answers ApiVersions before the login, but fails a login behind two of them.
+            self._served = True
+
+    def tie(self) -> None:
+        self._tied = True
+
+    def note_answers(self, chunk: bytes, at: int, entry: Entry | None) -> None:
+        """Note the broker's last bytes. The last answer is that of `entry`, from the offset `at` to the end of the bytes.
+
+        `at` is negative if no whole answer ends there.
+        """
+        if at >= 0 and len(chunk) <= MAX_ANSWER_BYTES:
+            self._answer, self._at, self._entry = chunk, at, entry
+        elif self._entry is not None:
+            self._answer, self._at, self._entry = b"", -1, None
+
+    @property
+    def allowed(self) -> bool:
+        """True if the connection is as good as a new one, once all its requests are answered.
+
+        A broker takes no request from a muted connection. So only the last answer can announce a mute that holds.
+        """
+        entry = self._entry
+        if self._tied or not self._served or entry is None:
+            return False
+        try:
+            offset = throttle_offset(entry.api_key, entry.version, self._answer, self._at, len(self._answer))
+        except ProtocolError:
+            return False
+        return offset >= 0 and read_throttle(self._answer, offset) == 0
