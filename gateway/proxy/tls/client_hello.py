@@ -13,6 +13,9 @@ from protocol.errors import Incomplete, InvalidFrame
 LARGE_GROUPS: Final = {0x0101: "ffdhe3072", 0x0102: "ffdhe4096", 0x0103: "ffdhe6144", 0x0104: "ffdhe8192"}
 """Finite-field groups above 2048 bits, whose shares take OpenSSL 8 to 125 ms. A share of ffdhe2048 takes 3 ms, as of P-384."""
 
+MAX_HELLO_BYTES: Final = 64 * 1024
+"""The longest ClientHello. OpenSSL takes 128 KiB. Its largest part is a ticket with the client's certificate."""
+
 ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x28"
 """The fatal alert `handshake_failure` as a record."""
 
@@ -24,10 +27,14 @@ _MESSAGE_HEADER: Final = 4
 _VERSION_AND_RANDOM: Final = 34
 
 
-class LargeKeyShareError(ssl.SSLError):
-    """A client's key share is of a group that takes too long."""
+class RefusedHelloError(ssl.SSLError):
+    """A ClientHello that OpenSSL is not to see."""
 
-    reason = "LARGE_KEY_SHARE"
+    reason = "REFUSED_HELLO"  # only OpenSSL's own errors have one
+
+
+class LargeKeyShareError(RefusedHelloError):
+    """A client's key share is of a group that takes too long."""
 
 
 class ClientHellos:
@@ -46,7 +53,7 @@ class ClientHellos:
         self._done = False
 
     def check(self, received: Buffer, outgoing: ssl.MemoryBIO) -> None:
-        """Raise `LargeKeyShareError` if a ClientHello with a large group is whole now. `outgoing` gets the alert then."""
+        """Raise `RefusedHelloError` for a ClientHello that is too long, or has a large group. `outgoing` gets the alert."""
         if self._done or not received:
             return
         self._records += received
@@ -56,6 +63,9 @@ class ClientHellos:
             if self._messages[0] != _CLIENT_HELLO:
                 self._done = True
                 self._records = self._messages = bytearray()
+            elif end > MAX_HELLO_BYTES:
+                outgoing.write(ALERT)
+                raise RefusedHelloError(1, f"its ClientHello has {end} bytes, more than {MAX_HELLO_BYTES}")
             elif len(self._messages) < end:
                 return
             else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.tls.client_hello import ALERT, LARGE_GROUPS, ClientHellos, LargeKeyShareError
+from gateway.proxy.tls.client_hello import ALERT, LARGE_GROUPS, MAX_HELLO_BYTES, ClientHellos, RefusedHelloError
 from gateway.proxy.tls.contexts import ServerTls, server_context
 from loadtest.testkit.certificates import LOOPBACK, Authority
 
@@ -43,7 +43,7 @@ def refusal(data, step):
     for at in range(0, len(data), step):
         try:
             hellos.check(data[at : at + step], outgoing)
-        except LargeKeyShareError as error:
+        except RefusedHelloError as error:
             assert outgoing.read() == ALERT
             return error.strerror.removeprefix("a key share of ")
     assert outgoing.read() == b""
@@ -99,6 +99,14 @@ def test_second_hello_after_a_retry_is_refused(server):
 def test_shares_of_ordinary_clients_pass(shares):
     """Java without x25519 sends a share of ffdhe2048 as well. Clients offer large groups without a share of them."""
     assert refusal(records(client_hello(*LARGE_GROUPS, X25519, shares=shares)), 10) is None
+
+
+def test_long_hello_is_refused_by_its_length():
+    """OpenSSL would make room for all of it at once."""
+    beginning = b"\x01" + MAX_HELLO_BYTES.to_bytes(3, "big")
+    assert refusal(records(beginning), 100) == f"its ClientHello has {MAX_HELLO_BYTES + 4} bytes, more than {MAX_HELLO_BYTES}"
+    shorter = b"\x01" + (MAX_HELLO_BYTES - 4).to_bytes(3, "big")
+    assert refusal(records(shorter), 100) is None
 
 
 def test_nothing_is_read_behind_another_message():
