@@ -67,7 +67,10 @@ class Decision:
             if handler is None:
                 return FORWARD
         request.cost += HANDLER_COST
+        before = self._client.client_id
         verdict = handler.handle(request, now)
+        if self._client.client_id is not before:
+            request.cost += self._engine.groups.rules
         if verdict is WAIT:
             self._waiting = handler
         return verdict
