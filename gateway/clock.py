@@ -9,7 +9,7 @@ monotonic = time.monotonic
 """Seconds on a clock that never jumps, from an arbitrary zero. All quota arithmetic uses this clock."""
 
 wall = time.time
-"""Seconds since the epoch, only for logs, events and data that another boot of the machine has saved."""
+"""Seconds since the epoch, only for logs, events, certificates, and data that another boot of the machine has saved."""
 
 busy = time.thread_time
 """Seconds of CPU time that this thread has taken, without those in which the machine ran other work."""

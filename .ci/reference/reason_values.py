@@ -114,6 +114,10 @@ REASONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "close the port to the address",
         ),
         "expired": ("the certificate has expired", _RENEW),
+        "key_share": (
+            "the client's key share is of a finite-field group above 2048 bits, whose computation would delay all clients",
+            "let the client offer x25519 or secp256r1; a client with its defaults does. Otherwise it is an attack",
+        ),
         "no_certificate": ("the client has no certificate, and `tls.client_auth` requires one", "give the client one"),
         "not_tls": (
             "the peer sends no TLS",

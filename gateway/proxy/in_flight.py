@@ -58,6 +58,11 @@ class DueAnswers(Protocol):
         """The last request with such an answer; None if all are answered."""
         ...
 
+    @property
+    def unanswered(self) -> int:
+        """The number of answers that have not begun."""
+        ...
+
 
 class ChargedFetch(Special):
     """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.

@@ -190,6 +190,10 @@ class ResponseStream:
         return self._in_flight[-1] if self._in_flight else self.current
 
     @property
+    def unanswered(self) -> int:
+        return len(self._in_flight)
+
+    @property
     def unfinished(self) -> bool:
         """True while a response has begun and is not over."""
         return self._framing.skip > 0

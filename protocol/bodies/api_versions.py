@@ -24,8 +24,15 @@ _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """As in Kafka's ApiVersionsRequest: brokers refuse other names."""
 
+_MAX_KEPT: Final = 16 * 1024
+"""The longest list of versions that is remembered. Kafka's has 500 bytes."""
+
 _RANGE: Final = Struct(">hhh")  # key, min version, max version
 _SPEC: Final = APIS[ApiKey.API_VERSIONS]
+
+_limited: Final[dict[bool, tuple[bytes, bytes]]] = {}
+"""The last list of versions, in each of the two layouts, and the list that clients get for it. All brokers send the same one,
+and clients ask before they log in."""
 
 
 def rewrite_response(version: int, frame: Buffer) -> bytes:
@@ -36,15 +43,27 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
     """
     reader = _reader(version, frame)
     start = reader.pos
+    theirs, ours = _limited.get(reader.compact, (b"", b""))
+    end = start + len(theirs)
+    if not theirs or frame[start:end] != theirs:  # a list that begins with another one is that list
+        ours = _limit(reader)
+        end = reader.pos
+        if end - start <= _MAX_KEPT:
+            _limited[reader.compact] = bytes(frame[start:end]), ours
+    return spliced(frame, [(start, end, ours)])
+
+
+def _limit(reader: Reader) -> bytes:
+    """The list of versions at which the reader stands, as clients get it."""
     kept = [b""]
     for _ in range(reader.count()):
         at = reader.skip(_RANGE.size)
         reader.skip_tags()
-        common = _intersection(*_RANGE.unpack_from(frame, at))
+        common = _intersection(*_RANGE.unpack_from(reader.buf, at))
         if common:
-            kept.append(_RANGE.pack(*common) + bytes(frame[at + _RANGE.size : reader.pos]))
+            kept.append(_RANGE.pack(*common) + bytes(reader.buf[at + _RANGE.size : reader.pos]))
     kept[0] = array_count(len(kept) - 1, compact=reader.compact)
-    return spliced(frame, [(start, reader.pos, b"".join(kept))])
+    return b"".join(kept)
 
 
 def software(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> tuple[str, str]:

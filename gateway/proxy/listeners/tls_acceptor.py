@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from gateway import clock
 from gateway.cluster.brokers import Address
 from gateway.proxy.connection import Session
 from gateway.proxy.sessions import SessionHost
+from gateway.proxy.tls.causes import Cause
 from gateway.proxy.tls.handshakes import server_name
 from gateway.proxy.tls.principal import PrincipalMapping
-from gateway.proxy.tls.subject import subject
+from gateway.proxy.tls.subject import expiry, subject
 from gateway.proxy.wire import Slot
 from gateway.quotas.entity import ANONYMOUS
 
@@ -34,7 +36,7 @@ class AcceptedTlsClient:
     """The first asyncio protocol of a TLS connection, after its handshake. Its session takes over at once.
 
     A client without a certificate is ANONYMOUS. As in Kafka, the gateway refuses a client if no rule matches its
-    certificate's subject.
+    certificate's subject. OpenSSL does not look at the certificate of a resumed session, so its expiry is checked here.
     """
 
     def __init__(self, acceptor: TlsAcceptor, slot: Slot, address: Address) -> None:
@@ -46,16 +48,14 @@ class AcceptedTlsClient:
         client = cast("asyncio.Transport", transport)
         connection = cast("ssl.SSLObject", client.get_extra_info("ssl_object"))
         acceptor = self._acceptor
+        certificate = connection.getpeercert(binary_form=True)
+        if certificate is not None and connection.session_reused and expiry(certificate) < clock.wall():
+            self._refuse(client, Cause("expired", "it resumes a session, and its certificate has expired since then"))
+            return
         try:
-            user = self._user(connection)
+            user = ANONYMOUS if certificate is None else self._user(certificate)
         except ValueError as error:
-            acceptor.failures["principal"] += 1
-            host, port = self._address
-            _log.warning(
-                "listener %s: connection refused: %s",
-                acceptor.listener, error, extra={"peer": f"{host}:{port}", "reason": "tls_principal"},
-            )  # fmt: skip
-            client.abort()
+            self._refuse(client, Cause("principal", str(error)))
             return
         session = Session(acceptor.host_of(server_name(connection)), self._slot, self._address)
         session.identify(user)
@@ -69,10 +69,17 @@ class AcceptedTlsClient:
         """The client was refused before its session started."""
         self._slot.release()
 
-    def _user(self, connection: ssl.SSLObject) -> str:
-        certificate = connection.getpeercert(binary_form=True)
-        if certificate is None:
-            return ANONYMOUS
+    def _refuse(self, client: asyncio.Transport, cause: Cause) -> None:
+        acceptor = self._acceptor
+        acceptor.failures[cause.reason] += 1
+        host, port = self._address
+        _log.warning(
+            "listener %s: connection refused: %s",
+            acceptor.listener, cause.words, extra={"peer": f"{host}:{port}", "reason": f"tls_{cause.reason}"},
+        )  # fmt: skip
+        client.abort()
+
+    def _user(self, certificate: bytes) -> str:
         name = subject(certificate)
         mapping = self._acceptor.mapping
         user = mapping.user(name)

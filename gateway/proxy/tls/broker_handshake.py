@@ -4,9 +4,15 @@ import asyncio
 import ssl
 from typing import Protocol
 
+from gateway.proxy.wire import Data
+
 
 class Handshake(Protocol):
-    """Learns of a handshake's end."""
+    """Sees the peer's bytes, and learns of the handshake's end."""
+
+    def check(self, received: Data, outgoing: ssl.MemoryBIO) -> None:
+        """Look at bytes that OpenSSL gets next. Raises `ssl.SSLError` to refuse the peer; `outgoing` has the alert then."""
+        ...
 
     def finished(self) -> asyncio.BaseProtocol:
         """The handshake is done. Return the protocol of the connection."""
@@ -31,6 +37,9 @@ class BrokerHandshake:
         self._protocol = protocol
         self._done = done
         self._error: Exception | None = None
+
+    def check(self, received: Data, outgoing: ssl.MemoryBIO) -> None:
+        """Takes everything: brokers are trusted with the cost of a handshake."""
 
     def finished(self) -> asyncio.BaseProtocol:
         if self._done is not None and not self._done.done():

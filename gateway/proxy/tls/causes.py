@@ -3,6 +3,8 @@
 import ssl
 from typing import NamedTuple
 
+from gateway.proxy.tls.client_hello import LargeKeyShareError
+
 
 class Cause(NamedTuple):
     """`reason` comes from a fixed set. `words` complete the sentence "the handshake failed: "."""
@@ -57,6 +59,12 @@ def cause_of(error: BaseException, peers: str) -> Cause:
         cause = _CERTIFICATE.get(error.verify_code) or Cause("bad_certificate", "certificate is not valid")
         # OpenSSL's message contains the expected host.
         return Cause(cause.reason, f"{peers} {cause.words} ({error.verify_message.rstrip('.')})")
+    if isinstance(error, LargeKeyShareError):
+        return Cause(
+            "key_share",
+            f"{peers} ClientHello has {error.strerror}, whose computation would delay all clients. Let the client offer x25519"
+            " or secp256r1, as all do by default",
+        )
     if isinstance(error, ssl.SSLError):
         name = error.reason or ""
         if name == "PEER_DID_NOT_RETURN_A_CERTIFICATE":

@@ -10,8 +10,10 @@ from typing import Final
 from gateway.cluster.brokers import Address
 from gateway.proxy.counters import Counters
 from gateway.proxy.tls.causes import Cause, cause_of
+from gateway.proxy.tls.client_hello import ClientHellos
 from gateway.proxy.tls.contexts import LiveContext, ServerObject
 from gateway.proxy.tls.tls_transport import TlsTransport
+from gateway.proxy.wire import Data
 from gateway.quotas.owned_places import owner_of
 
 MAX_HANDSHAKES: int = 1_024
@@ -26,7 +28,7 @@ _CLOSED: Final = Cause("closed", "the peer closed the connection during the hand
 class AcceptedHandshake:
     """The handshake of one accepted connection, in progress until it leaves the `Handshakes`."""
 
-    __slots__ = ("_handshakes", "_make", "_release", "due", "owner", "peer", "transport")
+    __slots__ = ("_handshakes", "_hellos", "_make", "_release", "due", "owner", "peer", "transport")
 
     def __init__(
         self,
@@ -38,12 +40,16 @@ class AcceptedHandshake:
         context: ssl.SSLContext,
     ) -> None:
         self._handshakes = handshakes
+        self._hellos = ClientHellos()
         self._make = make
         self._release = release
         self.due = due
         self.owner = owner_of("", client[0])
         self.peer = f"{client[0]}:{client[1]}"
         self.transport = TlsTransport(context, self)
+
+    def check(self, received: Data, outgoing: ssl.MemoryBIO) -> None:
+        self._hellos.check(received, outgoing)
 
     def finished(self) -> asyncio.BaseProtocol:
         self._handshakes.leave(self)

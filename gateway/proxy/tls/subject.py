@@ -1,4 +1,4 @@
-"""A certificate's subject as Java writes it. Kafka's mapping rules apply to this text."""
+"""A certificate's subject as Java writes it, to which Kafka's mapping rules apply; and the end of its validity."""
 
 from collections.abc import Iterator
 
@@ -34,6 +34,11 @@ def subject(certificate: bytes) -> str:
         raise ValueError(str(error)) from error
     _, content, _ = _element(name, 0)
     return ",".join(reversed(["+".join(_attribute(part) for _, part, _ in _elements(rdn)) for _, rdn, _ in _elements(content)]))
+
+
+def expiry(certificate: bytes) -> float:
+    """The last second in which a DER certificate is valid, since the epoch. Raises `ValueError` as `subject`."""
+    return x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp()
 
 
 def _attribute(encoded: bytes) -> str:

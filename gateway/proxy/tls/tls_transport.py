@@ -95,7 +95,7 @@ class TlsTransport:
         elif self._state == _SHAKING_HANDS:
             self._records.skip(_buffer[:count])
             self._incoming.write(_buffer[:count])
-            self._shake_hands()
+            self._shake_hands(_buffer[:count])
 
     def data_received(self, data: bytes) -> None:
         """Called in place of `buffer_updated` by event loops that know asyncio's own class of buffered protocols only."""
@@ -141,9 +141,11 @@ class TlsTransport:
 
     # The handshake.
 
-    def _shake_hands(self) -> None:
+    def _shake_hands(self, received: Data = b"") -> None:
         handshake = self._handshake
         try:
+            if handshake is not None:
+                handshake.check(received, self._outgoing)
             self._object.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.proxy.decision import MAX_OPENED
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
@@ -40,8 +41,11 @@ def test_flood_in_one_chunk_passes_at_its_rate():
     t = Transcript(rates(Metadata=10.0))
     t.client_sends_into_the_loop(*map(m.metadata, range(2_000)))
     t.goes_on()
-    t.broker_got(*map(m.metadata, range(101)))  # the burst, and the request that exceeds it
-    t.broker_answers(*(m.described(number, []) for number in range(101)))
+    opened = MAX_OPENED + 1
+    for numbers in (range(opened), range(opened, 101)):  # the burst, and the request that exceeds it
+        t.broker_got(*map(m.metadata, numbers))
+        t.broker_answers(*(m.described(number, []) for number in numbers))
+        t.goes_on()
     for number in range(101, 151):
         t.passes(0.1)
         t.broker_got(m.metadata(number))

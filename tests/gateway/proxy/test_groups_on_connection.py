@@ -220,3 +220,17 @@ def test_facts_of_a_connection_name_its_group():
         t.client_sends(produce(1, 100, client_id))
         groups.append(t.core.facts(START, (0, 0), t.now).group)
     assert groups == ["jobs", ""]
+
+
+def test_new_client_ids_take_turns_by_the_number_of_rules():
+    """Each of them is compared with each rule, and all clients of the gateway wait."""
+    groups = [Group(f"team-{number}", (GroupRule(client_id=f"team-{number}-*"),), {}) for number in range(2_000)]
+    t = Transcript(settings(*groups))
+    requests = [produce(number, 200, f"job-{number}") for number in range(100)]
+    t.client_sends(*requests)
+    turns = 1
+    while t.called_ready:
+        t.run_ready()
+        turns += 1
+    t.broker_got(*requests)
+    assert 10 < turns < 20

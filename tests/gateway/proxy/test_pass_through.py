@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.proxy.decision import MAX_OPENED
 from protocol.api_keys import APIS, ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
@@ -75,6 +76,23 @@ def test_client_is_read_on_behind_many_requests_and_a_part(cut):
         t.goes_on()
         t.client_sends(requests[count][cut:])
         t.broker_got(*requests[: count + 1])
+
+
+def test_few_answers_wait_to_be_opened_at_once():
+    requests = [m.metadata(number) for number in range(3 * MAX_OPENED)]
+    t = Transcript()
+    t.client_sends(*requests)
+    t.goes_on()
+    answered = 0
+    while answered < len(requests):
+        taken = len(t.core.in_flight)
+        assert taken <= MAX_OPENED + 1
+        t.broker_answers(*(m.described(answered + number, m.BROKERS) for number in range(taken)))
+        t.goes_on()
+        answered += taken
+    t.broker_got(*requests)
+    assert t.core.idle
+    assert not t.paused
 
 
 def test_produce_without_acks_has_no_response():

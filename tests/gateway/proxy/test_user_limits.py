@@ -4,8 +4,8 @@ import pytest
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.proxy.counters import Counters
+from gateway.proxy.decision import MAX_OPENED
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from tests.gateway.proxy import messages as m
@@ -40,22 +40,22 @@ class Clients:
         return t
 
     def refuse_with_held(self, *frames, drains=False):
-        """Refuse a connection whose client has sent `frames` behind its login. Too many requests in flight hold them.
+        """Refuse a connection whose client has sent `frames` behind its login, and behind one of too many ApiVersions.
 
         With `drains`, a drain has begun before the refusal.
         """
         t = self.connect()
         t.core.begin(START)
         passes(t, handshake(1, "PLAIN"), handshaken(1))
-        before = [authenticate(2, b"\0alice\0secret"), *(m.api_versions(3) for _ in range(MAX_IN_FLIGHT))]
-        t.client_sends(*before, *frames)
+        before = [authenticate(2, b"\0alice\0secret"), *(m.api_versions(3) for _ in range(MAX_OPENED))]
+        t.client_sends(*before, m.api_versions(4), *frames)
         t.goes_on()
         t.broker_got(*before)
         if drains:
             t.ends()
         t.broker_answers(authenticated(2, b""))
         assert t.closes_after == 1.0
-        for _ in range(MAX_IN_FLIGHT):
+        for _ in range(MAX_OPENED):
             t.broker_answers(m.versions_are(3, []))
         return t
 

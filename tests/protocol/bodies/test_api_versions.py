@@ -51,6 +51,16 @@ def test_versions_are_the_intersection_of_both_sides(version):
     }
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_lists_of_different_brokers_in_turn_stay_apart(version):
+    older, newer = ((key, 0, 1) for key in (ApiKey.METADATA, ApiKey.FETCH))
+    lists = [(older,), (older, newer), (newer,), (), (older,), (older, (999, 0, 3)), (older,), (older,)]
+    for number, rows in enumerate(lists):
+        behind = {"throttle_time_ms": number} if version >= 1 else {}
+        known = [row for row in rows if row[0] != 999]
+        assert api_versions.rewrite_response(version, made_up(version, *rows, **behind)) == made_up(version, *known, **behind)
+
+
 @pytest.mark.parametrize("real", [real for real in GOLDEN if real.version >= 3], ids=str)
 def test_unknown_features_and_tagged_fields_survive(real):
     tags = throttle_offset(ApiKey.API_VERSIONS, real.version, real.frame, 0, len(real.frame)) + 4

@@ -189,6 +189,19 @@ async def test_plaintext_is_recognized(authority: Authority) -> None:
     port.close()
 
 
+async def test_large_key_share_is_refused_with_an_alert(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    port = Port(authority)
+    tls = ssl.create_default_context(cafile=authority.cert)
+    tls.set_ecdh_curve("ffdhe3072")
+    client = await port.accept()
+    with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
+        await asyncio.open_connection(sock=client, ssl=tls, server_hostname="localhost")
+    await port.until_released(1)
+    assert port.counts.handshake_failures == {"key_share": 1}
+    assert "the client's ClientHello has a key share of ffdhe3072" in caplog.text
+    port.close()
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -100,6 +100,9 @@ class Session(asyncio.Protocol):
         self.received = bytearray()
         self.pause = False
 
+    def check(self, received, outgoing):
+        pass
+
     def finished(self):
         self.seen.append("finished")
         return self
