@@ -62,6 +62,14 @@ def test_unreadable_ledger_is_named_before_java_starts(
     assert "weir report: ledger/date=2026-11-21/hour=15/a.jsonl: can't be read (Permission denied)" in capsys.readouterr().err
 
 
+def test_ledger_below_a_closed_folder_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, closed_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    assert main(["report", "--events", f"{closed_folder}/ledger", "--out", str(tmp_path)]) == 1
+    assert f"weir report: {closed_folder}/ledger: can't be read (Permission denied)" in capsys.readouterr().err
+
+
 def test_missing_ledger_is_named_before_java_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
