@@ -19,6 +19,12 @@ _AGAIN_SECONDS = 0.05
 _log = logging.getLogger("weir.state")
 
 
+def lock_file(path: Path) -> Path:
+    """The file that stands for the right to write `path`. It stays when its gateway ends, so it says that `path` has one."""
+    file = real_path(path)
+    return file.with_name(f"{file.name}.lock")
+
+
 class FileLock:
     """The right to write the file at `path`, as a lock (flock) on a file `NAME.lock` beside it.
 
@@ -38,8 +44,7 @@ class FileLock:
         """
         if self._descriptor is not None:
             return True
-        file = real_path(self.path)
-        self._descriptor = locked(file.with_name(f"{file.name}.lock"), self._warn)
+        self._descriptor = locked(lock_file(self.path), self._warn)
         return self._descriptor is not None
 
     def _warn(self, error: OSError) -> None:
@@ -63,13 +68,19 @@ class FileLock:
 class StateLocks:
     """The locks of one gateway, or of the supervisor in the place of its workers."""
 
-    def __init__(self, config: StateConfig, config_file: Path) -> None:
+    def __init__(self, config: StateConfig, config_file: Path, workers: int = 1) -> None:
         self.quotas = FileLock("state.path", config.file(config_file))
         self._usage = FileLock("state.usage_path", config.usage_file(config_file))
+        self._usage_files = config.usage_files(config_file, workers)
         self._config_file = config_file
 
     async def take(self) -> None:
-        """Take both. Raises ConfigError if another process keeps one of them for `WAIT_SECONDS`."""
+        """Take both. Raises ConfigError if another process keeps one of them for `WAIT_SECONDS`.
+
+        It raises the same if a file of recent use is one gateway's own file and the file of another one's worker.
+        """
+        if (problem := self._shared_name()) is not None:
+            raise ConfigError(str(self._config_file), [problem])
         deadline = clock.monotonic() + WAIT_SECONDS
         for lock in (self.quotas, self._usage):
             while not _try(lock):
@@ -80,6 +91,22 @@ class StateLocks:
     def release(self) -> None:
         self.quotas.release()
         self._usage.release()
+
+    def _shared_name(self) -> Problem | None:
+        """Files of workers have no lock beside them: their supervisor has the lock of the name without a number."""
+        own = self._usage.path
+        remedy = "give each gateway a state.usage_path of its own that does not end with a number"
+        for path in self._usage_files:
+            if path != own and lock_file(path).exists():
+                message = (
+                    f"gives a worker the file {path}, and {lock_file(path).name} says that a gateway without workers has it"
+                )
+                return Problem(self._usage.key, message, f"{remedy}, or remove a lock that is left over", value=str(own))
+        stem, _, worker = own.stem.rpartition(".")
+        single = own.with_stem(stem or own.stem)
+        if worker.isdecimal() and single != own and own.exists() and lock_file(single).exists() and not lock_file(own).exists():
+            return Problem(self._usage.key, f"is the file of a worker of the gateway with {single}", remedy, value=str(own))
+        return None
 
 
 def _try(lock: FileLock) -> bool:
