@@ -151,11 +151,17 @@ workers to write theirs, and has ten more to kill a worker that hangs. */ -}}
 {{- end -}}
 
 {{- define "weir.image" -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- include "weir.imageName" (dict "image" .Values.image "root" .) -}}
 {{- end -}}
 
 {{- define "weir.reportImage" -}}
-{{- with .Values.report.image -}}{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}{{- end -}}
+{{- include "weir.imageName" (dict "image" .Values.report.image "root" .) -}}
+{{- end -}}
+
+{{- /* A tag may also be a digest. */ -}}
+{{- define "weir.imageName" -}}
+{{- $tag := .image.tag | default .root.Chart.AppVersion -}}
+{{- printf "%s%s%s" .image.repository (hasPrefix "sha256:" $tag | ternary "@" ":") $tag -}}
 {{- end -}}
 
 {{- define "weir.ledgerClaim" -}}
