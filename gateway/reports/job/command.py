@@ -168,7 +168,7 @@ def missing_requirement() -> str | None:
         names = " and ".join(absent)
         return f"{names} not installed; pip install 'path/to/weir[reports]', with the path of Weir's wheel or checkout"
     home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and Path(home, "bin/java").exists()):
+    if shutil.which("java") is None and not (home and os.access(Path(home, "bin/java"), os.X_OK)):
         return "no Java found; install a JDK 17 or newer (apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
     return None
 

@@ -49,6 +49,13 @@ def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "install a JDK 17 or newer" in capsys.readouterr().err
 
 
+def test_java_below_a_closed_folder_is_none(monkeypatch: pytest.MonkeyPatch, closed_folder: Path) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: object())
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", str(closed_folder))
+    assert "no Java found" in (command.missing_requirement() or "")
+
+
 def test_unreadable_ledger_is_named_before_java_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
