@@ -621,6 +621,19 @@ class TestRendered:
         assert "startupProbe" not in container
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
+    @pytest.mark.parametrize(
+        ("setting", "expected"),
+        [
+            ("podSecurityContext=null", {"runAsUser": 10001}),
+            ("volumeAgent.runAsUser=null", {"runAsNonRoot": True, "runAsGroup": 10001, "fsGroup": 10001}),
+        ],
+    )
+    def test_agent_has_the_security_context_that_is_left(self, setting: str, expected: dict[str, Any]) -> None:
+        settings = f"volumeAgent.enabled=true,config.quotas.volumes.source=topic,probes.liveness=null,{setting}"
+        pod = one(render("--set", settings), "DaemonSet", "weir-volume-agent")["spec"]["template"]["spec"]
+        assert "livenessProbe" not in pod["containers"][0]
+        assert {key: value for key, value in pod["securityContext"].items() if key != "seccompProfile"} == expected
+
     def test_image_may_have_a_digest(self) -> None:
         digest = f"sha256:{'a' * 64}"
         pod = one(render("--set", f"image.tag={digest}"), "StatefulSet", "weir")["spec"]["template"]["spec"]

@@ -133,6 +133,17 @@ workers to write theirs, and has ten more to kill a worker that hangs. */ -}}
 {{- toYaml $needed -}}
 {{- end -}}
 
+{{- /* The probes of gateways and volume agents. A value of null removes a probe. */ -}}
+{{- define "weir.probes" -}}
+{{- range $name, $path := dict "startup" "/livez" "liveness" "/livez" "readiness" "/readyz" }}
+{{- with get $.Values.probes $name }}
+{{ $name }}Probe:
+  httpGet: {path: {{ $path }}, port: admin}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- /* The volumes of `secrets`, which are all values of that name or a part of them. */ -}}
 {{- define "weir.secretVolumes" -}}
 {{- $root := .root -}}
