@@ -97,16 +97,22 @@ class StateLocks:
         own = self._usage.path
         remedy = "give each gateway a state.usage_path of its own that does not end with a number"
         for path in self._usage_files:
-            if path != own and lock_file(path).exists():
+            if path != own and _is_there(lock_file(path)):
                 message = (
                     f"gives a worker the file {path}, and {lock_file(path).name} says that a gateway without workers has it"
                 )
                 return Problem(self._usage.key, message, f"{remedy}, or remove a lock that is left over", value=str(own))
         stem, _, worker = own.stem.rpartition(".")
         single = own.with_stem(stem or own.stem)
-        if worker.isdecimal() and single != own and own.exists() and lock_file(single).exists() and not lock_file(own).exists():
+        others = worker.isdecimal() and single != own and _is_there(lock_file(single))
+        if others and _is_there(own) and not _is_there(lock_file(own)):
             return Problem(self._usage.key, f"is the file of a worker of the gateway with {single}", remedy, value=str(own))
         return None
+
+
+def _is_there(path: Path) -> bool:
+    """False also below a folder that the present user may not open: nothing can be saved there."""
+    return os.access(path, os.F_OK)
 
 
 def _try(lock: FileLock) -> bool:

@@ -96,6 +96,12 @@ async def test_worker_with_the_file_of_another_gateway_is_refused(tmp_path: Path
         await StateLocks(USAGE, tmp_path / "weir.yaml", workers=2).take()
 
 
+@pytest.mark.parametrize(("name", "workers"), [("x.json", 2), ("x.0.json", 1)])
+async def test_closed_folder_stops_no_start(closed_folder: Path, name: str, workers: int) -> None:
+    config = StateConfig(path=f"{closed_folder}/a", usage_path=f"{closed_folder}/{name}")
+    await StateLocks(config, closed_folder / "weir.yaml", workers).take()
+
+
 async def test_numbered_files_without_workers_are_apart(tmp_path: Path) -> None:
     other = StateConfig(path="c", usage_path="x.1.json")
     for _ in range(2):  # the second round is that of a restart
