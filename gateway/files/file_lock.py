@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from gateway import clock
@@ -10,6 +11,7 @@ from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import StateConfig
 from gateway.files.flock import locked
 from gateway.files.whole_file import real_path
+from gateway.whole_number import whole_number
 
 WAIT_SECONDS = 1.0
 """Time to wait for the lock of a gateway that is just ending, for example after a kill."""
@@ -50,6 +52,13 @@ class FileLock:
     def _warn(self, error: OSError) -> None:
         _log.warning("%s: %s can't be locked: %s — let only one gateway use it", self.key, self.path, error.strerror)
 
+    def write(self, text: str) -> None:
+        """Replace the text of the lock's file. It stays as it is if another user has made the file."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, text.encode(), 0)
+
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -87,13 +96,17 @@ class StateLocks:
                 if clock.monotonic() >= deadline:
                     raise ConfigError(str(self._config_file), [lock.problem])
                 await asyncio.sleep(_AGAIN_SECONDS)
+        self._usage.write(str(len(self._usage_files)))
 
     def release(self) -> None:
         self.quotas.release()
         self._usage.release()
 
     def _shared_name(self) -> Problem | None:
-        """Files of workers have no lock beside them: their supervisor has the lock of the name without a number."""
+        """Files of workers have no lock beside them: their supervisor has the lock of the name without a number.
+
+        The text of that lock is the number of workers.
+        """
         own = self._usage.path
         remedy = "give each gateway a state.usage_path of its own that does not end with a number"
         for path in self._usage_files:
@@ -104,8 +117,8 @@ class StateLocks:
                 return Problem(self._usage.key, message, f"{remedy}, or remove a lock that is left over", value=str(own))
         stem, _, worker = own.stem.rpartition(".")
         single = own.with_stem(stem or own.stem)
-        others = worker.isdecimal() and single != own and _is_there(lock_file(single))
-        if others and _is_there(own) and not _is_there(lock_file(own)):
+        number, workers = whole_number(worker), _workers_of(single)
+        if single != own and workers > 1 and number is not None and number < workers:
             return Problem(self._usage.key, f"is the file of a worker of the gateway with {single}", remedy, value=str(own))
         return None
 
@@ -113,6 +126,14 @@ class StateLocks:
 def _is_there(path: Path) -> bool:
     """False also below a folder that the present user may not open: nothing can be saved there."""
     return os.access(path, os.F_OK)
+
+
+def _workers_of(path: Path) -> int:
+    """The number of processes of the gateway that last had this file; 0 if there is none, or an earlier version."""
+    try:
+        return whole_number(lock_file(path).read_text().strip()) or 0
+    except (OSError, ValueError):
+        return 0
 
 
 def _try(lock: FileLock) -> bool:

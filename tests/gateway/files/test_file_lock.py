@@ -83,7 +83,6 @@ USAGE, WORKER_0 = StateConfig(path="a", usage_path="x.json"), StateConfig(path="
 
 async def test_file_of_another_gateways_worker_is_refused(tmp_path: Path) -> None:
     await StateLocks(USAGE, tmp_path / "weir.yaml", workers=2).take()
-    (tmp_path / "x.0.json").write_text("a save of the worker")
     with pytest.raises(
         ConfigError, match=r"usage_path: is the file of a worker of the gateway with .*/x\.json \(value .*/x\.0"
     ):
