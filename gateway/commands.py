@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import logging
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,14 +15,14 @@ import uvloop
 from gateway import clock
 from gateway.admin.connections_command import add_connections
 from gateway.admin.explain_command import add_explain
-from gateway.argument_types import DEFAULT_ADMIN, kind, node_id, url
+from gateway.argument_types import DEFAULT_ADMIN, CommandParser, kind, node_id, url
 from gateway.binding import outgoing_port_warnings
 from gateway.config.certificates import certificate_warnings
 from gateway.config.keys import restart_keys
 from gateway.config.load import load_config, load_for_connections
 from gateway.config.model import WeirConfig
 from gateway.config.paths import path_warnings
-from gateway.config.problems import ConfigError, nearest
+from gateway.config.problems import ConfigError
 from gateway.config.summary import summary
 from gateway.config.timed_rows import past_warnings, timed_lines
 from gateway.early_signals import INTERRUPTED
@@ -162,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
-        options.parser.error(_unrecognized(unknown, options.parser))
+        options.parser.error(options.parser.unrecognized(unknown))
     try:
         return int(options.run(options))
     except ConfigError as error:
@@ -173,14 +172,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         plural = "error" if len(error.problems) == 1 else "errors"
         print(f"{error.source}: {len(error.problems)} {plural}", file=sys.stderr)
         return FAILED
-
-
-def _unrecognized(words: Sequence[str], command: argparse.ArgumentParser) -> str:
-    """The error for words that are no arguments of a command. argparse itself would show the usage of `weir` alone."""
-    known = re.findall(r"--[a-z][a-z-]*", command.format_usage())
-    meant = [near for word in words if word.startswith("-") and (near := nearest(word, known)) is not None]
-    hint = f" — did you mean {' '.join(meant)}?" if meant else ""
-    return f"unrecognized arguments: {' '.join(words)}{hint}"
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -295,7 +286,7 @@ def _restart_keys() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
+    parser: argparse.ArgumentParser = CommandParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"weir {weir_version()} ({weir_build()})")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -37,6 +38,24 @@ def pytest_configure() -> None:
     wanted = os.environ.get("WEIR_BUILD", "interpreted")
     if weir_build() != wanted:
         pytest.exit(f"the tests import {framing.__file__}, which is not {wanted} — delete extensions beside their sources", 4)
+
+
+@pytest.fixture
+def closed_folder() -> Iterator[Path]:
+    """A folder into which the present user can't look. root is another user for the time of the test."""
+    with TemporaryDirectory(prefix="weir-closed-") as name:
+        Path(name).chmod(0o755)
+        folder = Path(name, "closed")
+        folder.mkdir(mode=0)
+        user = os.geteuid()
+        os.seteuid(user or _NOBODY)
+        try:
+            yield folder
+        finally:
+            os.seteuid(user)
+
+
+_NOBODY = 65_534
 
 
 NEEDS_PROCESSES = {"kafka", "kafka3", "weir", "weir3", "start_weir"}

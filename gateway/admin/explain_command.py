@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gateway.config.document import read_document
 from gateway.config.load import parse_config, read_config_text
@@ -27,6 +27,10 @@ examples:
   weir explain --config weir.yaml --user alice --catch-up
   weir explain --admin http://127.0.0.1:9644 --user alice --client-id etl --json
 """
+
+_NOT_IN_THE_FILE: Final = (
+    "Quotas that were set through the quota API are not in the file, and replace its values: give --admin in place of --config."
+)
 
 
 def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  # noqa: ANN401 -- argparse's is private
@@ -76,6 +80,8 @@ def _run(options: argparse.Namespace) -> int:
         config = parse_config(text, source=str(options.config), directory=options.config.parent)
         lines = read_document(text, source=str(options.config)).lines
         answer = explain_client(client, Places(config, str(options.config), lines), {})
+        if config.quota_admins:
+            answer["notes"].append(_NOT_IN_THE_FILE)
     if options.json:
         print(json.dumps(answer, indent=2))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.config.document import Document
 from gateway.config.problems import Problem
 from gateway.config.pydantic_errors import problem
-from gateway.files.path_faults import path_fault
+from gateway.files.path_faults import mode_at, path_fault
 
 if TYPE_CHECKING:
     from gateway.config.model import WeirConfig
@@ -67,7 +67,7 @@ def path_warnings(config: "WeirConfig", directory: Path, *, starts: bool = False
         if given is None:
             continue
         folder = (directory / given).parent
-        if folder.exists():
+        if _is_there(folder):
             yield from _closed(f"state.{key}", folder)
         elif starts or not Path(given).is_absolute():
             yield (
@@ -76,8 +76,8 @@ def path_warnings(config: "WeirConfig", directory: Path, *, starts: bool = False
             )
     if config.ledger is not None:
         path = config.ledger.path.absolute()
-        if starts or path.exists() or not config.ledger.path.is_absolute():
-            yield from _closed("ledger.path", next(each for each in (path, *path.parents) if each.exists()))
+        if starts or _is_there(path) or not config.ledger.path.is_absolute():
+            yield from _closed("ledger.path", next(each for each in (path, *path.parents) if _is_there(each)))
 
 
 def _saves_by_default(config: "WeirConfig") -> bool:
@@ -87,6 +87,14 @@ def _saves_by_default(config: "WeirConfig") -> bool:
     rates = [section.connection_creation_rate for section in (config.connections, *config.listeners)]
     limits = config.quotas.rows or config.quotas.topics is not None or any(rate is not None for rate in rates)
     return config.state.usage_path is None and bool(limits)
+
+
+def _is_there(folder: Path) -> bool:
+    """True also if the present user can't look into a folder above."""
+    try:
+        return bool(mode_at(folder))
+    except PermissionError:
+        return True
 
 
 def _writable(folder: Path) -> bool:

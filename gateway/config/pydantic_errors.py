@@ -179,6 +179,8 @@ def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
         return f"is not {place}", _HINTS[section]
     if meant := nearest(key, known):
         return f"is not {place}", f"did you mean {meant}?"
+    if longer := [same for same in known if folded(key).startswith(folded(same))]:
+        return f"is not {place}", f"did you mean {max(longer, key=len)}?"
     homes = [_shown_path(other) for other in SECTIONS if folded(key) in map(folded, known_keys(other))]
     if homes:
         return f"is not {place}", f"it belongs under {homes[0]}"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from gateway import clock
@@ -10,6 +11,7 @@ from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import StateConfig
 from gateway.files.flock import locked
 from gateway.files.whole_file import real_path
+from gateway.whole_number import whole_number
 
 WAIT_SECONDS = 1.0
 """Time to wait for the lock of a gateway that is just ending, for example after a kill."""
@@ -17,6 +19,12 @@ WAIT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.05
 
 _log = logging.getLogger("weir.state")
+
+
+def lock_file(path: Path) -> Path:
+    """The file that stands for the right to write `path`. It stays when its gateway ends, so it says that `path` has one."""
+    file = real_path(path)
+    return file.with_name(f"{file.name}.lock")
 
 
 class FileLock:
@@ -38,12 +46,18 @@ class FileLock:
         """
         if self._descriptor is not None:
             return True
-        file = real_path(self.path)
-        self._descriptor = locked(file.with_name(f"{file.name}.lock"), self._warn)
+        self._descriptor = locked(lock_file(self.path), self._warn)
         return self._descriptor is not None
 
     def _warn(self, error: OSError) -> None:
         _log.warning("%s: %s can't be locked: %s — let only one gateway use it", self.key, self.path, error.strerror)
+
+    def write(self, text: str) -> None:
+        """Replace the text of the lock's file. It stays as it is if another user has made the file."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, text.encode(), 0)
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -63,23 +77,63 @@ class FileLock:
 class StateLocks:
     """The locks of one gateway, or of the supervisor in the place of its workers."""
 
-    def __init__(self, config: StateConfig, config_file: Path) -> None:
+    def __init__(self, config: StateConfig, config_file: Path, workers: int = 1) -> None:
         self.quotas = FileLock("state.path", config.file(config_file))
         self._usage = FileLock("state.usage_path", config.usage_file(config_file))
+        self._usage_files = config.usage_files(config_file, workers)
         self._config_file = config_file
 
     async def take(self) -> None:
-        """Take both. Raises ConfigError if another process keeps one of them for `WAIT_SECONDS`."""
+        """Take both. Raises ConfigError if another process keeps one of them for `WAIT_SECONDS`.
+
+        It raises the same if a file of recent use is one gateway's own file and the file of another one's worker.
+        """
+        if (problem := self._shared_name()) is not None:
+            raise ConfigError(str(self._config_file), [problem])
         deadline = clock.monotonic() + WAIT_SECONDS
         for lock in (self.quotas, self._usage):
             while not _try(lock):
                 if clock.monotonic() >= deadline:
                     raise ConfigError(str(self._config_file), [lock.problem])
                 await asyncio.sleep(_AGAIN_SECONDS)
+        self._usage.write(str(len(self._usage_files)))
 
     def release(self) -> None:
         self.quotas.release()
         self._usage.release()
+
+    def _shared_name(self) -> Problem | None:
+        """Files of workers have no lock beside them: their supervisor has the lock of the name without a number.
+
+        The text of that lock is the number of workers.
+        """
+        own = self._usage.path
+        remedy = "give each gateway a state.usage_path of its own that does not end with a number"
+        for path in self._usage_files:
+            if path != own and _is_there(lock_file(path)):
+                message = (
+                    f"gives a worker the file {path}, and {lock_file(path).name} says that a gateway without workers has it"
+                )
+                return Problem(self._usage.key, message, f"{remedy}, or remove a lock that is left over", value=str(own))
+        stem, _, worker = own.stem.rpartition(".")
+        single = own.with_stem(stem or own.stem)
+        number, workers = whole_number(worker), _workers_of(single)
+        if single != own and workers > 1 and number is not None and number < workers:
+            return Problem(self._usage.key, f"is the file of a worker of the gateway with {single}", remedy, value=str(own))
+        return None
+
+
+def _is_there(path: Path) -> bool:
+    """False also below a folder that the present user may not open: nothing can be saved there."""
+    return os.access(path, os.F_OK)
+
+
+def _workers_of(path: Path) -> int:
+    """The number of processes of the gateway that last had this file; 0 if there is none, or an earlier version."""
+    try:
+        return whole_number(lock_file(path).read_text().strip()) or 0
+    except (OSError, ValueError):
+        return 0
 
 
 def _try(lock: FileLock) -> bool:

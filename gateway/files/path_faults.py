@@ -73,13 +73,30 @@ def path_fault(path: Path, *, folder: bool) -> tuple[str, str] | None:
 def new_file_fault(path: Path, option: str) -> tuple[str, str] | None:
     """The message and the remedy if the present user can make no file at this path. `option` gives another path."""
     folder = path.parent
-    if path.is_dir():
-        return "is a folder", f"name a new file in it with {option}"
-    if not folder.is_dir():
-        return f"the folder {folder} does not exist", f"create it, or name another file with {option}"
-    if not os.access(folder, os.W_OK | os.X_OK):
+    try:
+        if S_ISDIR(mode_at(path)):
+            return "is a folder", f"name a new file in it with {option}"
+        if not S_ISDIR(mode_at(folder)):
+            return f"the folder {folder} does not exist", f"create it, or name another file with {option}"
+        closed = not os.access(folder, os.W_OK | os.X_OK)
+    except PermissionError:
+        closed = True
+    if closed:
         return "can't be written: no permission to write to its folder", f"name a file in another folder with {option}"
     return None
+
+
+def mode_at(path: Path) -> int:
+    """The mode of the file or folder at this path, or 0 if there is none.
+
+    Raises PermissionError if the present user can't look into a folder above. `Path.exists()` does so up to Python 3.13 only.
+    """
+    try:
+        return path.stat().st_mode
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # of a NUL character
+        return 0
 
 
 def _file_above(path: Path) -> Path:

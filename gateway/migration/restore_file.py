@@ -65,9 +65,9 @@ def _entry(entity: Entity, quotas: object) -> _Entry:
 
 def check_new(path: Path) -> None:
     """Raises MigrationError if the file exists, or its folder can't be written to. Creates nothing."""
+    check_folder(path)
     if path.is_symlink() or path.exists():
         raise _exists(path)
-    check_folder(path)
 
 
 def check_folder(path: Path) -> None:

@@ -74,7 +74,7 @@ class Supervisor:
         self._effective = EffectiveConfig(config, clock.wall(), Outlet(), path.name)
         self._directory = directory
         self._common = Worker(0, directory.path, directory.claims)
-        self._locks = StateLocks(config.state, path)
+        self._locks = StateLocks(config.state, path, config.workers)
         self._unkept = False
         processes = count(1)
         workers = [Worker(number, directory.path, directory.claims) for number in range(config.workers)]

@@ -154,7 +154,7 @@ class TestByItself:
         """The schema does not require keys that validators fill in."""
         listeners = [{"name": "a", "bootstrap_port": 1}, {"name": "b", "bootstrap_port": 300, "tls": {"cert": "c", "key": "k"}}]
         config = {"upstream": {"bootstrap_servers": ["kafka:9092"]}, "listeners": listeners}
-        jsonschema.Draft7Validator(schema).validate({"config": config})
+        jsonschema.Draft7Validator(schema).validate({**loaded(CHART / "values.yaml"), "config": config})
         assert isinstance(parse_config(yaml.safe_dump(config), source="test"), WeirConfig)
 
     def test_sidecar_runs_an_existing_command(self) -> None:
@@ -549,6 +549,12 @@ class TestRendered:
             ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
             ("config.listeners[0].name=__,config.listeners[0].bootstrap_port=9092", "listeners[0].name is __, and the name"),
+            *((f"{key}=null", f"missing property '{key}'") for key in ("autoscaling", "image", "kind", "report", "services")),
+            ("image.repository=null", "at '/image': missing property 'repository'"),
+            ("podDisruptionBudget.maxUnavailable=null", "at '/podDisruptionBudget': missing property 'maxUnavailable'"),
+            ("persistence.existingClaim=a", "at '/persistence': additional properties 'existingClaim' not allowed"),
+            ("report.out.enabled=false", "at '/report/out': additional properties 'enabled' not allowed"),
+            ("config.admin.port=null", "config.admin.port is empty: write a port, such as 9644, or remove the key"),
             ("config.admin=null", "config.admin is empty: write {} for its defaults, or remove the key"),
             *(
                 (f"config.admin.host={host}", f"config.admin.host is {host}: kubelet's probes reach only the pod's IP")
@@ -607,6 +613,34 @@ class TestRendered:
     )
     def test_impossible_settings_are_refused_with_words(self, setting: str, message: str) -> None:
         assert message in refusal("--set", setting)
+
+    def test_probe_can_be_removed(self) -> None:
+        (container,) = one(render("--set", "probes.startup=null"), "StatefulSet", "weir")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        assert "startupProbe" not in container
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+    @pytest.mark.parametrize(
+        ("setting", "expected"),
+        [
+            ("podSecurityContext=null", {"runAsUser": 10001}),
+            ("volumeAgent.runAsUser=null", {"runAsNonRoot": True, "runAsGroup": 10001, "fsGroup": 10001}),
+        ],
+    )
+    def test_agent_has_the_security_context_that_is_left(self, setting: str, expected: dict[str, Any]) -> None:
+        settings = f"volumeAgent.enabled=true,config.quotas.volumes.source=topic,probes.liveness=null,{setting}"
+        pod = one(render("--set", settings), "DaemonSet", "weir-volume-agent")["spec"]["template"]["spec"]
+        assert "livenessProbe" not in pod["containers"][0]
+        assert {key: value for key, value in pod["securityContext"].items() if key != "seccompProfile"} == expected
+
+    def test_image_may_have_a_digest(self) -> None:
+        digest = f"sha256:{'a' * 64}"
+        pod = one(render("--set", f"image.tag={digest}"), "StatefulSet", "weir")["spec"]["template"]["spec"]
+        assert pod["containers"][0]["image"] == f"weir@{digest}"
+
+    def test_gateway_that_is_not_ready_stops_no_drain_of_a_node(self) -> None:
+        assert one(render(), "PodDisruptionBudget", "weir")["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
     def test_values_kept_from_the_last_release_are_refused(self, values_of_the_last_release: Path, tmp_path: Path) -> None:
         """`helm upgrade --reuse-values` gives the templates the old defaults."""

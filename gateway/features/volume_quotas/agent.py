@@ -20,6 +20,7 @@ from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import publish_usage, topic_spec
 from gateway.features.volume_quotas.report import PublisherReport
 from gateway.features.volume_quotas.sources import LocalVolumes
+from gateway.files.path_faults import mode_at
 
 OK, FAILED = 0, 1
 
@@ -54,17 +55,22 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
         remedy = "list the broker's log.dirs, or give --path"
         problems.append(Problem("quotas.volumes.agent.paths", "is empty", remedy))
     named = "--path" if paths else "quotas.volumes.agent.paths"
-    problems += [
-        Problem(named, "does not exist on this host", "name the broker's log.dirs", value=path)
-        for path in found
-        if not Path(path).exists()
-    ]
+    problems += [Problem(named, *fault, value=path) for path in found if (fault := _fault(Path(path))) is not None]
     if problems or broker is None:
         raise ConfigError(str(source), problems)
     brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
     admin = config.admin.host, volumes.agent.admin_port
     upstream = Upstream(config.upstream, source.parent, brokers, Counter())
     return Agent(broker, found, upstream, volumes, admin, tuple(config.admin.allowed_hosts))
+
+
+def _fault(path: Path) -> tuple[str, str] | None:
+    """The message and the remedy for a path that the agent can't look at."""
+    try:
+        missing = not mode_at(path)
+    except PermissionError as error:
+        return f"can't be looked at: {error.strerror}", "let the user that runs the agent open the folders above it"
+    return ("does not exist on this host", "name the broker's log.dirs") if missing else None
 
 
 async def publish_volumes(agent: Agent, once: bool) -> int:

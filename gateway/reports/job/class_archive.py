@@ -98,4 +98,4 @@ def _java() -> Path | None:
     """The file of Java's version that Spark starts."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")
-    return Path(found).resolve() if found and Path(found).exists() else None
+    return Path(found).resolve() if found and os.access(found, os.F_OK) else None

@@ -14,9 +14,11 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISDIR
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from gateway.files.path_faults import mode_at
 from gateway.reports.job.messages import InUseError, Messages, only_run, unreadable_folder
 from gateway.reports.job.period import Hour, Period, parsed
 from gateway.whole_number import whole_number
@@ -132,11 +134,7 @@ def run(options: argparse.Namespace) -> int:
     if missing is not None:
         messages.error(f"{missing}")
         return FAILED
-    if _is_absent(options):
-        reason = "no folder" if Path(options.events).exists() else "no such path"
-        messages.error(f"--events {options.events}: {reason}; give it the folder with date=.../hour=.../ folders")
-        return FAILED
-    if (fault := _out_fault(options)) is not None:
+    if (fault := _events_fault(options) or _out_fault(options)) is not None:
         messages.error(fault)
         return FAILED
     quotas = None
@@ -170,14 +168,23 @@ def missing_requirement() -> str | None:
         names = " and ".join(absent)
         return f"{names} not installed; pip install 'path/to/weir[reports]', with the path of Weir's wheel or checkout"
     home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and Path(home, "bin/java").exists()):
+    if shutil.which("java") is None and not (home and os.access(Path(home, "bin/java"), os.X_OK)):
         return "no Java found; install a JDK 17 or newer (apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
     return None
 
 
-def _is_absent(options: argparse.Namespace) -> bool:
-    """True if the ledger's folder is missing on this machine. Under spark-submit, a path may be one of the cluster's."""
-    return not (options.kafka or "://" in options.events or submitted() or Path(options.events).is_dir())
+def _events_fault(options: argparse.Namespace) -> str | None:
+    """A message if this machine has no folder of a ledger there. Under spark-submit, a path may be one of the cluster's."""
+    if options.kafka or "://" in options.events or submitted():
+        return None
+    try:
+        mode = mode_at(Path(options.events))
+    except PermissionError as error:
+        return unreadable_folder(error)
+    if S_ISDIR(mode):
+        return None
+    reason = "no folder" if mode else "no such path"
+    return f"--events {options.events}: {reason}; give it the folder with date=.../hour=.../ folders"
 
 
 def _out_fault(options: argparse.Namespace) -> str | None:

@@ -12,10 +12,12 @@ defaults. A test compares the list with that release's values.yaml. */ -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* Refuses `config.admin: null`, which removes the section that the chart reads itself, and a host that no probe reaches. */ -}}
+{{- /* Refuses `config.admin: null`, and `port: null`, which remove values that the chart reads itself, and a host that no probe reaches. */ -}}
 {{- define "weir.checkAdmin" -}}
 {{- if not (kindIs "map" .Values.config.admin) -}}
 {{- fail "config.admin is empty: write {} for its defaults, or remove the key" -}}
+{{- else if not (hasKey .Values.config.admin "port") -}}
+{{- fail "config.admin.port is empty: write a port, such as 9644, or remove the key" -}}
 {{- end -}}
 {{- $host := .Values.config.admin.host | default "" | toString | trim -}}
 {{- if regexMatch "(?i)^(|127\\..*|::ffff:127\\..*|[0:]*:0*1|localhost\\.?)$" $host -}}

@@ -133,6 +133,17 @@ workers to write theirs, and has ten more to kill a worker that hangs. */ -}}
 {{- toYaml $needed -}}
 {{- end -}}
 
+{{- /* The probes of gateways and volume agents. A value of null removes a probe. */ -}}
+{{- define "weir.probes" -}}
+{{- range $name, $path := dict "startup" "/livez" "liveness" "/livez" "readiness" "/readyz" }}
+{{- with get $.Values.probes $name }}
+{{ $name }}Probe:
+  httpGet: {path: {{ $path }}, port: admin}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- /* The volumes of `secrets`, which are all values of that name or a part of them. */ -}}
 {{- define "weir.secretVolumes" -}}
 {{- $root := .root -}}
@@ -151,11 +162,17 @@ workers to write theirs, and has ten more to kill a worker that hangs. */ -}}
 {{- end -}}
 
 {{- define "weir.image" -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- include "weir.imageName" (dict "image" .Values.image "root" .) -}}
 {{- end -}}
 
 {{- define "weir.reportImage" -}}
-{{- with .Values.report.image -}}{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}{{- end -}}
+{{- include "weir.imageName" (dict "image" .Values.report.image "root" .) -}}
+{{- end -}}
+
+{{- /* A tag may also be a digest. */ -}}
+{{- define "weir.imageName" -}}
+{{- $tag := .image.tag | default .root.Chart.AppVersion -}}
+{{- printf "%s%s%s" .image.repository (hasPrefix "sha256:" $tag | ternary "@" ":") $tag -}}
 {{- end -}}
 
 {{- define "weir.ledgerClaim" -}}

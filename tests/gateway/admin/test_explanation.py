@@ -205,6 +205,14 @@ def test_note_asks_for_a_user_if_each_listener_requires_a_login(
     assert [each[: len(note)] for each in notes] == [note] * noted
 
 
+def test_quotas_of_the_api_are_not_in_the_file(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_text(CONFIG + 'quota_admins: ["User:admin"]\n')
+    (note,) = explained(path, capsys, "--user", "alice")["notes"]
+    assert note.startswith(
+        "Quotas that were set through the quota API are not in the file, and replace its values: give --admin"
+    )
+
+
 def test_text_shows_overruled_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
     out = capsys.readouterr().out

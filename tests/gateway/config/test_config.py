@@ -243,6 +243,8 @@ BAD = [
     (MINIMAL + "entities: []\n", "entities", "is not a key of the file", "belongs under quotas"),
     (MINIMAL + "admin: {Port: 1}\n", "admin.Port", "is not a key of admin", "did you mean port?"),
     (MINIMAL + "quotas:\n", "quotas", "is empty", "remove the key"),
+    (MINIMAL + "quotas: {entities: [{username: a}]}\n", "quotas.entities[0].username", "is not a key", "did you mean user?"),
+    (LISTENERS + UPSTREAM.replace("]", "], tls: {ca_file: a}"), "upstream.tls.ca_file", "is not a key", "did you mean ca?"),
     (MINIMAL + "quotas: {enforced: true}\n", "quotas.enforced", "is not a key of quotas", "did you mean enforce?"),
     # upstream
     (LISTENERS + "upstream:\n", "upstream", "is empty", "bootstrap_servers"),

@@ -96,6 +96,18 @@ def test_folder_of_another_user_is_a_warning(folder: Path, section: str, key: st
 
 
 @pytest.mark.parametrize(
+    ("section", "key"),
+    [("state: {path: %s/sub/kept.json}", "state.path"), ("ledger: {path: %s/sub/ledger}", "ledger.path")],
+)
+@pytest.mark.parametrize("starts", [False, True])
+def test_folder_below_a_closed_one_is_a_warning(closed_folder: Path, section: str, key: str, starts: bool) -> None:
+    text = MINIMAL + section.replace("%s", str(closed_folder)) + "\n"
+    config = parse_config(text, source="weir.yaml", directory=closed_folder.parent)
+    (warning,) = path_warnings(config, closed_folder.parent, starts=starts)
+    assert warning.startswith(f"{key}: the present user can't write to the folder {closed_folder}/sub")
+
+
+@pytest.mark.parametrize(
     "section",
     [
         "quota_admins: ['User:root']",

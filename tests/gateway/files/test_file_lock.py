@@ -78,6 +78,41 @@ async def test_usage_file_of_another_gateway_is_refused(tmp_path: Path, monkeypa
         await StateLocks(StateConfig(path="b", usage_path="u"), tmp_path / "weir.yaml").take()
 
 
+USAGE, WORKER_0 = StateConfig(path="a", usage_path="x.json"), StateConfig(path="b", usage_path="x.0.json")
+
+
+async def test_file_of_another_gateways_worker_is_refused(tmp_path: Path) -> None:
+    await StateLocks(USAGE, tmp_path / "weir.yaml", workers=2).take()
+    with pytest.raises(
+        ConfigError, match=r"usage_path: is the file of a worker of the gateway with .*/x\.json \(value .*/x\.0"
+    ):
+        await StateLocks(WORKER_0, tmp_path / "weir.yaml").take()
+
+
+async def test_worker_with_the_file_of_another_gateway_is_refused(tmp_path: Path) -> None:
+    await StateLocks(WORKER_0, tmp_path / "weir.yaml").take()
+    with pytest.raises(ConfigError, match=r"gives a worker the file .*/x\.0\.json, and x\.0\.json\.lock says that"):
+        await StateLocks(USAGE, tmp_path / "weir.yaml", workers=2).take()
+
+
+@pytest.mark.parametrize(("name", "workers"), [("x.json", 2), ("x.0.json", 1)])
+async def test_closed_folder_stops_no_start(closed_folder: Path, name: str, workers: int) -> None:
+    config = StateConfig(path=f"{closed_folder}/a", usage_path=f"{closed_folder}/{name}")
+    await StateLocks(config, closed_folder / "weir.yaml", workers).take()
+
+
+async def test_numbered_files_without_workers_are_apart(tmp_path: Path) -> None:
+    other = StateConfig(path="c", usage_path="x.1.json")
+    for _ in range(2):  # the second round is that of a restart
+        locks = [StateLocks(config, tmp_path / "weir.yaml") for config in (USAGE, WORKER_0, other)]
+        for each in locks:
+            await each.take()
+        for name in ("x.json", "x.0.json", "x.1.json"):
+            (tmp_path / name).write_text("a save")
+        for each in locks:
+            each.release()
+
+
 async def test_folder_that_is_made_later_is_locked_by_the_save(tmp_path: Path) -> None:
     """Without the folder nothing can be saved, so both may start; once it is there, one of them saves."""
     config = StateConfig(path="later/a")

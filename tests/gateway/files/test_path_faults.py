@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.files.path_faults import READABLE, read_remedy, write_remedy
+from gateway.files.path_faults import READABLE, new_file_fault, read_remedy, write_remedy
 
 FILE = Path("/var/lib/weir/weir.state.json")
 
@@ -49,3 +49,9 @@ def test_remedy_names_the_file_of_the_error() -> None:
 def test_remedy_names_the_file_that_a_rename_could_not_replace() -> None:
     error = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), f"{FILE}.new", None, str(FILE))
     assert write_remedy(error, FILE) == f"remove the folder {FILE}"
+
+
+@pytest.mark.parametrize("name", ["new", "sub/new"])
+def test_no_file_can_be_made_below_a_closed_folder(closed_folder: Path, name: str) -> None:
+    fault = new_file_fault(closed_folder / name, "--out")
+    assert fault == ("can't be written: no permission to write to its folder", "name a file in another folder with --out")

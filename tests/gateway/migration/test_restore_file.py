@@ -70,6 +70,11 @@ def full_disk(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def test_closed_folder_is_named_before_anything_changes(closed_folder: Path) -> None:
+    with pytest.raises(MigrationError, match="can't be written: no permission to write to its folder"):
+        restore_file.check_new(closed_folder / "restore.json")
+
+
 def test_half_a_file_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "restore.json"
     with full_disk(100), pytest.raises(MigrationError, match="can't be written: File too large; nothing has been changed"):

@@ -49,6 +49,13 @@ def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "install a JDK 17 or newer" in capsys.readouterr().err
 
 
+def test_java_below_a_closed_folder_is_none(monkeypatch: pytest.MonkeyPatch, closed_folder: Path) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: object())
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", str(closed_folder))
+    assert "no Java found" in (command.missing_requirement() or "")
+
+
 def test_unreadable_ledger_is_named_before_java_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,6 +67,14 @@ def test_unreadable_ledger_is_named_before_java_starts(
     monkeypatch.setattr(command, "missing_requirement", lambda: None)
     assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path)]) == 1
     assert "weir report: ledger/date=2026-11-21/hour=15/a.jsonl: can't be read (Permission denied)" in capsys.readouterr().err
+
+
+def test_ledger_below_a_closed_folder_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, closed_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    assert main(["report", "--events", f"{closed_folder}/ledger", "--out", str(tmp_path)]) == 1
+    assert f"weir report: {closed_folder}/ledger: can't be read (Permission denied)" in capsys.readouterr().err
 
 
 def test_missing_ledger_is_named_before_java_starts(
@@ -269,8 +284,9 @@ def test_end_by_a_signal_is_one_line(ending: signal.Signals, every: list[str], c
         process.send_signal(ending)
         rest = process.stderr.read()
     assert process.returncode == code, rest
-    assert "weir report: interrupted" in rest
-    assert "Traceback" not in rest
+    said = rest.splitlines()
+    assert [line for line in said if "weir report: interrupted" in line] == said[-1:]
+    assert [line for line in said if line.startswith(("Traceback", "\tat ")) or "ERROR" in line] == []
 
 
 def test_unreadable_properties_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,15 @@ def test_missing_path_is_named_by_its_option_or_key(paths, text):
     assert text in str(error.value)
 
 
+def test_path_below_a_closed_folder_names_the_right(closed_folder):
+    with pytest.raises(ConfigError) as error:
+        agent_config(parse_config(CONFIG, source="weir.yaml"), Path("weir.yaml"), None, [f"{closed_folder}/kafka"])
+    text = (
+        f"--path: can't be looked at: Permission denied (value {closed_folder}/kafka) — let the user that runs the agent open"
+    )
+    assert text in str(error.value)
+
+
 FOREIGN_FILES = """
 upstream: {bootstrap_servers: ["127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: weir, password_file: weir.password}}
 listeners: [{bootstrap_port: 29092, tls: {cert: gone.pem, key: gone.key, client_ca: gone.pem}}]
