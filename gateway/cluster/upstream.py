@@ -27,6 +27,7 @@ from gateway.proxy.tls.broker_handshake import BrokerHandshake
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
 from gateway.proxy.tls.tls_transport import TlsTransport
+from gateway.quotas.addresses import address_of
 from protocol.errors import OtherCluster, ProtocolError
 
 CONNECT_SECONDS = 10.0
@@ -273,10 +274,11 @@ class Upstream:
         return transport
 
     def _literal(self, address: Address) -> tuple[Address, float] | None:
-        """Remember an address whose host is an IP address."""
-        if not is_ip_address(address[0]):
+        """Remember an address whose host is an IP address, in the kernel's spelling. Java writes no IPv6 address with `::`."""
+        host, port = address
+        if not is_ip_address(host):
             return None
-        self._resolved[address] = known = address, inf
+        self._resolved[address] = known = (str(address_of(host)), port), inf
         return known
 
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol], seconds: float) -> asyncio.Transport:

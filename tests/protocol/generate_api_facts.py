@@ -44,6 +44,14 @@ def message_layout(spec: dict) -> dict:
     return head | {"fields": [layout_of(field, structs) for field in spec["fields"]]}
 
 
+def addresses_since(fields: list[dict]) -> int | None:
+    """The first version in which one of these fields, or a field inside them, is an address: a host beside a port."""
+    versions = {field["name"]: field["versions"] for field in fields}
+    found = [max(first(versions["Host"]), first(versions["Port"]))] if {"Host", "Port"} <= versions.keys() else []
+    found += [since for field in fields if (since := addresses_since(field.get("fields", []))) is not None]
+    return min(found, default=None)
+
+
 def write_lines(name: str, rows: list[dict]) -> None:
     lines = ",\n".join(json.dumps(row) for row in rows)
     (DATA / name).write_text(f"[\n{lines}\n]\n")
@@ -70,6 +78,7 @@ def main() -> None:
                 "throttle_since": None if place is None else first(fields[place]["versions"]),
                 "before_throttle": None if place is None else [f["type"] for f in fields[:place]],
                 "on_broker_listener": "broker" in request["listeners"],
+                "addresses_since": addresses_since(message_layout(response)["fields"]),
             }
         )
     write_lines("api_facts.json", facts)

@@ -15,6 +15,7 @@ from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
+from protocol.errors import OtherCluster
 
 
 def upstream_of(*ports, host="127.0.0.1", poller=None):
@@ -154,6 +155,21 @@ async def test_name_is_connected_at_once_while_its_address_is_fresh(listening, p
     assert await at_once(upstream)
     upstream.tick(clock.monotonic() + module.RESOLVED_SECONDS)
     assert not await at_once(upstream)
+
+
+@pytest.mark.parametrize("host", ["::1", "0:0:0:0:0:0:0:1"])
+async def test_broker_of_another_cluster_is_tried_last(stack, listening, poller, host):
+    """Brokers may advertise any spelling of an IPv6 address."""
+    foreign = stack.enter_context(closing(socket.create_server(("::1", 0), family=socket.AF_INET6))).getsockname()[1]
+    upstream = upstream_of(listening, poller=poller)
+    upstream.brokers = Brokers([])
+    upstream.brokers.learn(1, host, foreign)
+    upstream.brokers.learn(2, "127.0.0.1", listening)
+    transport = upstream.dial_anyone_at_once(Made())
+    assert port_of(transport) == foreign
+    upstream.on_refused(transport, OtherCluster("broker_other_cluster", "another cluster"))
+    transport.abort()
+    assert await reached(upstream) == listening
 
 
 async def test_nothing_is_connected_at_once_without_poller(listening):

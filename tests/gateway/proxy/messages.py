@@ -137,6 +137,8 @@ def metadata(correlation_id: int, *, version: int = 12, client_id: str = "etl") 
     return codec.encode_request(ApiKey.METADATA, version, {"topics": None}, correlation_id, client_id)
 
 
+NOT_OF_BROKERS = {ApiKey.DESCRIBE_QUORUM, ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE}
+"""Answers with addresses of controllers, and with those of Kafka Streams applications."""
 BROKERS = [(0, "kafka-0.internal", 9092), (1, "kafka-1.internal", 9093)]
 
 

@@ -1,11 +1,12 @@
 """No broker's own address reaches a client, in any response and in any chunking."""
 
+import json
 import uuid
 
 import pytest
 
 from gateway.proxy.collected import CollectBudget, HeldAnswers
-from gateway.proxy.response_bodies import REWRITES, SEARCHED_SINCE, CollectedBody, DroppedBody, SearchedBody
+from gateway.proxy.response_bodies import PLAIN, REWRITES, SEARCHED_SINCE, CollectedBody, DroppedBody, SearchedBody
 from protocol.api_keys import APIS, ApiKey
 from protocol.errors import InvalidFrame
 from protocol.framing import MAX_HEAD_BYTES
@@ -15,10 +16,23 @@ from tests.protocol import codec
 
 TOLD = [(0, "weir.example.com", 29_093), (1, "weir.example.com", 29_094)]
 CHUNKS = [None, 1, 3, 17, 100]
+FACTS = json.loads((codec.DATA / "api_facts.json").read_text())
 
 
 def only_first(node_id, host, port):
     return ("weir.example.com", 29_093) if node_id == 0 else None
+
+
+def test_no_answer_with_addresses_passes_as_it_comes():
+    """A newer Kafka may add addresses to any answer."""
+    with_addresses = {
+        fact["key"]: fact["addresses_since"]
+        for fact in FACTS
+        if fact["on_broker_listener"] and fact["addresses_since"] is not None and fact["key"] not in m.NOT_OF_BROKERS
+    }
+    assert with_addresses == {ApiKey.METADATA: 0, ApiKey.FIND_COORDINATOR: 0, ApiKey.DESCRIBE_CLUSTER: 0, **SEARCHED_SINCE}
+    for key, since in with_addresses.items():
+        assert PLAIN.isdisjoint(key << 16 | version for version in range(since, APIS[key].max_version + 1))
 
 
 @pytest.mark.parametrize("by", CHUNKS)
