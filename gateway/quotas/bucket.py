@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.quotas.entity import Resolution
 from gateway.quotas.first_requests import FirstRequests
+from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.line import LOOK_SECONDS, Consumer, Line
 from gateway.quotas.meter import Meter
@@ -293,6 +294,8 @@ class Bucket:
         meter = as_shared(self.meter)
         if meter is not None:
             meter.charge_others(amount, now, no_debt=no_debt)
+            if isinstance(self.meter, GroupMeter):
+                self.meter.follow_peers(now)
             if not self.policy.enforce and self.used_lately() == 0:
                 meter.forgive(now)  # the peers count the whole debt: this gateway has no part in it
 

@@ -26,6 +26,9 @@ SPARE_PART: Final = 0.1
 """Of the parent's burst: tokens above this are spare, so a group may use them before the next division. A division lags one to
 three intervals behind a group that stops."""
 
+PEER_INTERVALS: Final = 3.0
+"""The time that spare tokens pay for at once, for use of peers. Their messages arrive within this time."""
+
 LONGEST_ENTITLEMENT_DEBT: Final = 1.0
 """Seconds. After this time at the latest, a group that has borrowed gets its entitlement again."""
 
@@ -84,12 +87,12 @@ class EntitledBucket(TokenBucket):
         self._free = free
         return super().charge(amount, now)
 
-    def top_up(self, ceiling: float, now: float) -> float:
-        """Pay a debt as if the rate had been `ceiling` since the last call, for an interval at most. Returns the new delay.
+    def top_up(self, ceiling: float, intervals: float, now: float) -> float:
+        """Pay a debt as if the rate had been `ceiling` since the last call, for so many `intervals` at most.
 
-        To be called after a charge. `inf` pays the whole debt.
+        To be called after a charge. `inf` pays the whole debt. Returns the new delay.
         """
-        paid = inf if ceiling == inf else (ceiling - self._limit) * min(now - self._topped_up, self._interval)
+        paid = inf if ceiling == inf else (ceiling - self._limit) * min(now - self._topped_up, self._interval * intervals)
         self._topped_up = now
         self._tokens = min(self._tokens + paid, 0.0)
         return -self._tokens / self._limit
@@ -170,12 +173,26 @@ class GroupMeter(Meter):
             self._entitled.bound_debt()
             if delay > 0.0 and parent.spare(now):
                 self.topped_up = True
-                return self._entitled.top_up(self._ceiling if self._ceiling < parent.limit else inf, now)
+                return self._top_up(parent, 1.0, now)
         elif above > delay:
             wait = self._entitled.seconds_to_pay(now)
             if wait > delay:
                 return min(wait, above)
         return delay
+
+    def _top_up(self, parent: "GroupMeter", intervals: float, now: float) -> float:
+        return self._entitled.top_up(self._ceiling if self._ceiling < parent.limit else inf, intervals, now)
+
+    def follow_peers(self, now: float) -> None:
+        """Pay for the use of peers with spare tokens, as the peers have done. To be called after that use is charged to `own`.
+
+        Otherwise it would leave a debt at this gateway alone, and its clients would wait while those of the peers pass.
+        """
+        parent = self.parent
+        if parent is not None and parent.delay(now) <= 0.0:
+            self._entitled.bound_debt()
+            if self.own.delay(now) > 0.0 and parent.spare(now):
+                self._top_up(parent, PEER_INTERVALS, now)
 
     def take_back(self, amount: float, now: float) -> None:
         self.own.take_back(amount, now)

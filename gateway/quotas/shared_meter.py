@@ -29,7 +29,7 @@ TURN_PART: Final = 0.5
 _WHOLE: Final = 1.0
 _GOLDEN: Final = 0.6180339887498949
 _FEW: Final = 7.0
-"""If the peers use at most this many times the own part, they may come back at one moment: nobody waits for a turn."""
+"""If so few peers use the quota, or use at most this many times the own part, nobody waits for a turn."""
 
 
 class Part(NamedTuple):
@@ -48,14 +48,14 @@ class SharedMeter(Meter):
 
     Reported use replaces presumed use at once. If both counted for an interval, the balance would swing, and all clients would
     follow it. Among many peers, a client in debt also waits for a turn. It lies within the time in which the quota pays for one
-    request of each peer. The first `turn` differs from gateway to gateway, and each charge moves it on.
+    request of each peer that uses it. The first `turn` differs from gateway to gateway, and each charge moves it on.
 
     `exact` is for a token bucket whose burst is about an interval: the newest use counts for the share, and turns are short.
     """
 
     __slots__ = (
-        "_changed_at", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older", "_presumed", "_settled", "_turn",
-        "_wait", "exact",
+        "_changed_at", "_crowd", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older", "_presumed", "_settled",
+        "_turn", "_wait", "exact",
     )  # fmt: skip
 
     def __init__(
@@ -66,9 +66,10 @@ class SharedMeter(Meter):
         self._changed_at = -inf  # the limit
         self.exact = exact
         self._turn = turn
-        self._longest_turn = self._turns(horizon, used=False)
+        self._longest_turn = self._turns(horizon, users=0)
         self._wait = 0.0  # seconds from the end of a debt to this gateway's turn
         self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
+        self._crowd = self._extra  # the peers that may come back at one moment
         self._horizon = horizon
         self._presumed = 0.0  # in this interval
         self._older = 0.0  # in earlier intervals, which ended at the time `_settled`
@@ -85,10 +86,10 @@ class SharedMeter(Meter):
             self._latest = presumed
             self._presumed += presumed
             delay = self._inner.charge(amount + presumed, now)
-            if delay <= 0.0 or self._extra <= _FEW:
+            if delay <= 0.0 or self._crowd <= _FEW:
                 return delay
             self._turn = (self._turn + _GOLDEN) % _WHOLE
-            self._wait = self._turn * min(amount * self._extra / self._limit, self._longest_turn)
+            self._wait = self._turn * min(amount * self._crowd / self._limit, self._longest_turn)
             return delay + self._wait
         return self._inner.charge(amount, now)
 
@@ -140,11 +141,11 @@ class SharedMeter(Meter):
         return older + newer
 
     def settle(
-        self, share: float, horizon: float, now: float, *, used: bool = False, confirm: bool = False, hold: bool = False
+        self, share: float, horizon: float, now: float, *, users: int = 0, confirm: bool = False, hold: bool = False
     ) -> None:
         """End an interval: give back the amounts that were presumed before this interval.
 
-        If peers have not `used` the quota lately, a client waits for its turn for at most two horizons.
+        `users` peers are known to use the quota. Without one, a client waits for its turn for at most two horizons.
         With `confirm` they stay charged for good: peers used them, but no message will report it.
         With `hold` they stay for now, because no message can have arrived yet. `hold` wins over `confirm`.
         """
@@ -160,13 +161,14 @@ class SharedMeter(Meter):
         self._settled = now
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
-        self._longest_turn = self._turns(horizon, used=used)
-        if self._extra <= _FEW:
+        self._crowd = min(self._extra, float(users)) if users else self._extra
+        self._longest_turn = self._turns(horizon, users=users)
+        if self._crowd <= _FEW:
             self._wait = 0.0
 
-    def _turns(self, horizon: float, *, used: bool) -> float:
+    def _turns(self, horizon: float, *, users: int) -> float:
         """The longest turn in seconds."""
-        longest = LONGEST_PEER_TURN_SECONDS if used else min(2.0 * horizon, LONGEST_PEER_TURN_SECONDS)
+        longest = LONGEST_PEER_TURN_SECONDS if users else min(2.0 * horizon, LONGEST_PEER_TURN_SECONDS)
         return min(longest, TURN_PART * self._inner.capacity / self._limit) if self.exact else longest
 
     @property

@@ -13,6 +13,7 @@ from gateway.features.sharing.own_uses import OwnUses
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
+    FORGET_SECONDS,
     PIECE,
     QUIET_INTERVALS,
     DecayingUse,
@@ -45,10 +46,6 @@ HORIZON_INTERVALS = 3.0
 
 EXPIRY_INTERVALS = 15
 MIN_EXPIRY_SECONDS = 3.0
-FORGET_SECONDS = 60.0
-"""A silent member, and the use of an entity, are remembered for at least this time. Use that still counts is remembered for
-longer, so that no use is counted twice."""
-
 SWEEP_SECONDS = 10.0
 
 TIMELY_RECORDS = 4
@@ -291,7 +288,7 @@ class Member:
                 meter.settle(1.0, 0.0, now)
             elif reachable:
                 share = self._share(entity, now, then, quiet, newest=meter.exact)
-                meter.settle(share, horizon, now, used=entity in self._peers.active, hold=hold or stalled)
+                meter.settle(share, horizon, now, users=self._users(entity, now), hold=hold or stalled)
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
@@ -341,6 +338,13 @@ class Member:
         theirs = sum(others)
         by_use = used / (used + theirs) if used + theirs > 0.0 else 1.0
         return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
+
+    def _users(self, entity: UsageKey, now: float) -> int:
+        """The peers that use an entity: perhaps all, until small uses by peers that begin together have been published."""
+        known = len(self._peers.active.get(entity, ()))
+        own = self._own.get(entity)
+        young = own is None or now - own.since < self.quiet + HORIZON_INTERVALS * self.interval
+        return self.status.members if known and young else known
 
     # A restored balance contains use of peers. With the saved totals, this member does not charge that use again.
 

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Final
 
-from gateway.features.sharing.shared_usage import PIECE, QUIET_INTERVALS, SMALL, DecayingUse, OwnUse, most_rows
+from gateway.features.sharing.shared_usage import (
+    FORGET_SECONDS,
+    PIECE,
+    QUIET_INTERVALS,
+    SMALL,
+    DecayingUse,
+    OwnUse,
+    most_rows,
+)
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, encoded_size
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps
@@ -46,9 +54,11 @@ class OwnUses:
     def _add(self, entity: UsageKey, account: UsageAccount, delta: int, quiet: float, now: float) -> None:
         own = self._uses.get(entity)
         if own is None:
-            own = self._uses[entity] = OwnUse(account, DecayingUse(0, now), now, encoded_size(entity[1]))
+            own = self._uses[entity] = OwnUse(account, DecayingUse(0, now), now, now, encoded_size(entity[1]))
         elif now - own.flow.at > quiet:
             own.began = now
+            if now - own.flow.at > FORGET_SECONDS:
+                own.since = now
         own.account = account
         own.flow.total += max(delta, 0)
         own.flow.add(max(delta, 0), now, quiet)

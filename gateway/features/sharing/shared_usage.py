@@ -13,6 +13,10 @@ from gateway.quotas.shared_meter import UsageAccount, UsageKey
 PIECE = 32
 """The entities of one step: some 0.1 ms of work."""
 
+FORGET_SECONDS = 60.0
+"""A silent member, and the use of an entity, are remembered for at least this time. Use that still counts is remembered for
+longer, so that no use is counted twice."""
+
 QUIET_INTERVALS = 5
 """Small uses are published after this number of intervals. An entity without use for this time counts as inactive."""
 
@@ -96,13 +100,14 @@ class Peer:
 class OwnUse:
     """An entity's use at this member. The counts continue with a new `account`.
 
-    `flow.total` never falls: use that was given back stays counted, as peers may have heard of it. `name_bytes` is the size
-    of its name in messages.
+    `flow.total` never falls: use that was given back stays counted, as peers may have heard of it. The use `began` after the
+    last quiet time, and goes on `since` one that peers forget. `name_bytes` is the size of its name in messages.
     """
 
     account: UsageAccount
     flow: DecayingUse
     began: float
+    since: float
     name_bytes: int
     published: int = 0
     settled: int = 0

@@ -142,9 +142,9 @@ def test_meter_with_presumption_is_not_idle() -> None:
     assert shared.idle(1.0)
 
 
-def crowd_meter(turn: float, members: int = 100, *, used: bool = True) -> SharedMeter:
+def crowd_meter(turn: float, members: int = 100, users: int = 1_000) -> SharedMeter:
     shared = SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), 0.0), LIMIT, 1.0 / members, 0.6, turn)
-    shared.settle(1.0 / members, 0.6, 0.0, used=used)
+    shared.settle(1.0 / members, 0.6, 0.0, users=users)
     return shared
 
 
@@ -177,8 +177,9 @@ def test_turn_is_told_until_the_debt_is_paid() -> None:
     assert shared.delay(paid + 0.1) == 0.0
 
 
-def test_few_gateways_wait_for_no_turn() -> None:
-    shared = crowd_meter(0.3, members=8)
+@pytest.mark.parametrize(("members", "users"), [(8, 7), (100, 7)])
+def test_few_gateways_wait_for_no_turn(members: int, users: int) -> None:
+    shared = crowd_meter(0.3, members, users)
     assert shared.charge(140, 0.0) == pytest.approx(-shared.balance(0.0) / LIMIT)
 
 
@@ -190,6 +191,11 @@ def test_turn_is_within_two_horizons_without_known_peers(settles: int) -> None:
     assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= 1.2
 
 
+def test_turn_is_within_one_request_of_each_user() -> None:
+    shared = crowd_meter(0.3, members=100, users=10)
+    assert shared.charge(140, 0.0) + shared.balance(0.0) / LIMIT < 10 * 140 / LIMIT * 0.95
+
+
 def test_longest_turn_is_bounded() -> None:
     shared = crowd_meter(0.3, members=1_000)
     assert 0.0 < shared.charge(1_000_000, 0.0) + shared.balance(0.0) / LIMIT <= LONGEST_PEER_TURN_SECONDS
@@ -199,7 +205,7 @@ def test_longest_turn_is_bounded() -> None:
 def test_turn_of_an_exact_meter_is_within_its_burst(settles: int) -> None:
     shared = SharedMeter(TokenBucket(LIMIT, 0.2, 0.0), LIMIT, 0.05, 0.6, 0.3, exact=True)
     for _ in range(settles):
-        shared.settle(0.05, 0.6, 0.0, used=True)
+        shared.settle(0.05, 0.6, 0.0, users=19)
     assert 0.0 < shared.charge(100, 0.0) + shared.balance(0.0) / LIMIT <= 0.2 * TURN_PART
 
 
@@ -281,7 +287,7 @@ def test_first_use_of_a_small_quota_is_admitted(inner) -> None:
 
 def test_patient_use_waits_no_longer_than_its_patience() -> None:
     shared = SharedMeter(TokenBucket.for_bytes(1.0, Window(), 0.0), 1.0, 1 / 50, 0.6, 0.5)
-    shared.settle(1 / 50, 0.6, 0.0, used=True)
+    shared.settle(1 / 50, 0.6, 0.0, users=49)
     delays = [shared.admit(1, 10.0, 0.0) for _ in range(10)]
     assert delays[0] > 0.6, "a turn"
     assert max(delays) <= 10.0

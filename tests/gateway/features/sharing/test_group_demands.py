@@ -319,3 +319,15 @@ def test_huge_demand_of_one_peer_leaves_no_trace():
     demands.receive("huge", {key: 2.0**63 - 1}, START)
     demands.receive("huge", {key: 0.0}, START)
     assert demands.whole({}) == {key: 0.25}
+
+
+def test_spare_tokens_pay_for_the_use_of_peers_too():
+    """A peer's clients may use the ceiling while the parent has spare tokens. Their use leaves no lasting debt here."""
+    every = (Group("all", (), {KEY: MB8}), *[Group(name, (), {KEY: 0.6 * MB8}, parent="all") for name in "ab"])
+    engine = QuotaEngine(QuotaSettings(tuple(group.quota for group in every), groups=every), START, shared=True)
+    accounts = [engine.peer_account("produce", Tags(None, None, group=name), START) for name in ("a", "all")]
+    engine.group_buckets.divide({("produce", name): inf for name in "ab"}, INTERVAL, START)
+    for number in range(100):
+        for account in accounts:
+            account.charge_others(int(0.6 * MB8 * INTERVAL), START + number * INTERVAL, no_debt=False)
+    assert accounts[0].meter.delay(START + 99 * INTERVAL) < 1.0

@@ -48,6 +48,14 @@ def test_requests_worth_more_than_the_burst_keep_the_quota(settings: QuotaSettin
     assert found.shares(QUOTA, 100, 400)["alice"] == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize("seconds", [1.0, 2.0])
+def test_few_of_many_gateways_use_the_whole_quota(seconds: float) -> None:
+    """One request is worth so many seconds of the quota. Clients pause for longer than their use counts as recent."""
+    found = traffic(10, alice(QUOTA), int(QUOTA * seconds))
+    found.run([Sender("alice", gateway=number, connections=1) for number in range(2)], 120)
+    assert found.shares(QUOTA, 40, 120)["alice"] == pytest.approx(1.0, abs=0.05)
+
+
 def test_gateways_use_a_window_that_becomes_free_once() -> None:
     found = traffic(10, alice(10 * QUOTA, "window"), MIB // 16)
     found.run([Sender("alice", gateway=number, connections=1) for number in range(10)], 150)
