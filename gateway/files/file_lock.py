@@ -72,7 +72,7 @@ class StateLocks:
         """Take both. Raises ConfigError if another process keeps one of them for `WAIT_SECONDS`."""
         deadline = clock.monotonic() + WAIT_SECONDS
         for lock in (self.quotas, self._usage):
-            while not _try(lock):
+            while not await asyncio.to_thread(_try, lock):  # a hung disk must not stop the event loop
                 if clock.monotonic() >= deadline:
                     raise ConfigError(str(self._config_file), [lock.problem])
                 await asyncio.sleep(_AGAIN_SECONDS)
