@@ -19,9 +19,10 @@ from gateway.config.effective import ConfigHistory
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.config.topic_keys import own_topics
-from gateway.drain import Drain, Stopping
+from gateway.drain import END_SECONDS, GRACE_SECONDS, Drain, Stopping
 from gateway.features.controller_mutations.costs import BROKER_CONFIGS
 from gateway.features.recent_use.worker_files import give_newest_save
+from gateway.overdue import EndWithin, no_deadline
 from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
@@ -52,13 +53,16 @@ SWITCH_SECONDS = 0.0001
 With Python's default of 5 ms, each scrape would show in the slowest thousandth of the requests.
 """
 
-GRACE_SECONDS = 10.0
-"""The time after the drain, to write the ledger and the state, that Weir asks its service manager for."""
-
 _log = logging.getLogger("weir.app")
 
 
-async def serve(path: Path, config: WeirConfig, worker: Worker | None = None, history: ConfigHistory | None = None) -> int:
+async def serve(
+    path: Path,
+    config: WeirConfig,
+    worker: Worker | None = None,
+    history: ConfigHistory | None = None,
+    end_within: EndWithin = no_deadline,
+) -> int:
     """Run the gateway until SIGTERM or SIGINT; return the exit code. A second signal (a worker's is `CUT`) cuts the drain.
 
     `path` is watched for changes of the config. `worker` and `history` are given to each of several processes.
@@ -66,7 +70,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None, hi
     heap.tune()
     gateway = Gateway(path, config, worker, history)
     loop = asyncio.get_running_loop()
-    stopping = Stopping()
+    stopping = Stopping(end_within)
     # Before the start: it serves clients, and the default action of a signal would end the process without a drain.
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopping.request if worker is None else stopping.drain)
@@ -196,8 +200,11 @@ class Gateway:
             service_manager.ready()
             await stopping.requested.wait()
             connections = self._effective.config.connections
-            service_manager.stopping(connections.drain_delay_seconds + connections.drain_seconds + GRACE_SECONDS)
+            seconds = connections.drain_delay_seconds + connections.drain_seconds
+            service_manager.stopping(seconds + GRACE_SECONDS)
+            stopping.end_within(seconds + END_SECONDS)
             await self._drain.run(stopping.at_once)
+            stopping.end_within(END_SECONDS)
             await self._cut()  # before the features stop, so that clients use nothing that no feature would save or report
             for task in tasks:
                 task.cancel()

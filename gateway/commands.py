@@ -28,6 +28,7 @@ from gateway.config.timed_rows import past_warnings, timed_lines
 from gateway.early_signals import INTERRUPTED
 from gateway.log import configure_logging
 from gateway.migration import command_line as migration
+from gateway.overdue import Deadline
 from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.standard_streams import StdoutError, discard_stdout
@@ -189,6 +190,7 @@ def _run_gateway(options: argparse.Namespace) -> int:
     level = logging.DEBUG if options.verbose else logging.INFO
     configure_logging(options.log_format, level=level, worker=options.worker)
     config, history = (load_config(path), None) if worker is None else worker.kept(path)
+    end_within = Deadline().end_within
     if worker is None:
         for warning in _warnings(path, config, starts=True):
             logging.getLogger("weir.config").warning("%s: %s", path, warning)
@@ -196,10 +198,10 @@ def _run_gateway(options: argparse.Namespace) -> int:
             from gateway.workers.supervisor import supervise
 
             further = ["--log-format", options.log_format, *(["--verbose"] if options.verbose else [])]
-            return uvloop.run(supervise(path, config, further))
+            return uvloop.run(supervise(path, config, further, end_within))
     from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without the whole gateway
 
-    return uvloop.run(serve(path, config, worker, history))
+    return uvloop.run(serve(path, config, worker, history, end_within))
 
 
 def _check(options: argparse.Namespace) -> int:

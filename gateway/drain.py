@@ -15,10 +15,17 @@ from typing import Any, Protocol
 
 from gateway import clock
 from gateway.features.connection_quotas.config import ConnectionsConfig
+from gateway.overdue import EndWithin, no_deadline
 from gateway.proxy.sessions import OpenSession, Sessions
 
 ENDED_PER_SECOND = 200.0
 """Sessions that begin to drain per second; more if half of `drain_seconds` would not be enough for all of them."""
+
+GRACE_SECONDS = 10.0
+"""The time after the drain, to write the ledger and the state, that Weir asks its service manager for."""
+
+END_SECONDS = GRACE_SECONDS - 1.0
+"""The process is cut off so long after the drain, while there is still time for a line in the log."""
 
 REPORT_SECONDS = 5.0
 """Seconds between two log lines about the remaining connections."""
@@ -29,26 +36,32 @@ _log = logging.getLogger("weir.drain")
 
 
 class Stopping:
-    """The requests of signals: `requested` to drain and end, `at_once` to end now. Both are set from the event loop."""
+    """The requests of signals: `requested` to drain and end, `at_once` to end now. Both are set from the event loop.
 
-    def __init__(self) -> None:
+    `end_within` gets the seconds for each step of the end. During a start, a hung disk may keep all further steps.
+    """
+
+    def __init__(self, end_within: EndWithin = no_deadline) -> None:
         self.requested = asyncio.Event()
         self.at_once = asyncio.Event()
+        self.end_within = end_within
 
     def request(self) -> None:
         """SIGTERM or SIGINT of a gateway without workers: the first one drains, the next one cuts."""
         if self.requested.is_set():
             self.at_once.set()
-        self.requested.set()
+        self.drain()
 
     def drain(self) -> None:
         """SIGTERM of a worker. A second one must not cut, as both systemd and the supervisor send one to each worker."""
+        if not self.requested.is_set():
+            self.end_within(END_SECONDS)
         self.requested.set()
 
     def cut(self) -> None:
         """SIGUSR1 of a worker: the supervisor has received a second signal."""
         self.at_once.set()
-        self.requested.set()
+        self.drain()
 
 
 class Listening(Protocol):

@@ -6,7 +6,6 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -237,9 +236,11 @@ class Upstream:
             peer = broker.get_extra_info("socket").getpeername()[:2]
         except OSError:  # the broker has closed the connection
             return
+        now = clock.monotonic()
+        self._failed[peer] = now
         for address, (resolved, _) in self._resolved.items():
             if resolved == peer:
-                self._failed[address] = clock.monotonic()
+                self._failed[address] = now
 
     def _in_order(self) -> Sequence[Address]:
         """All brokers: first those that have not failed, then the others from the oldest failure on."""
@@ -274,11 +275,14 @@ class Upstream:
         return transport
 
     def _literal(self, address: Address) -> tuple[Address, float] | None:
-        """Remember an address whose host is an IP address, in the kernel's spelling. Java writes no IPv6 address with `::`."""
+        """Remember an address whose host is an IP address, in the kernel's spelling. Java writes no IPv6 address with `::`.
+
+        Brokers move, so none stays for ever.
+        """
         host, port = address
         if not is_ip_address(host):
             return None
-        self._resolved[address] = known = (str(address_of(host)), port), inf
+        self._resolved[address] = known = (str(address_of(host)), port), clock.monotonic() + RESOLVED_SECONDS
         return known
 
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol], seconds: float) -> asyncio.Transport:

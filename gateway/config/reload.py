@@ -23,6 +23,8 @@ from gateway.log import first_lines
 from gateway.quotas.entity import EntityQuota
 from gateway.quotas.groups import Group
 from gateway.quotas.schedule import When
+from gateway.steps import Steps, drained
+from gateway.time_slices import in_slices
 
 logger = logging.getLogger("weir.reload")
 
@@ -264,16 +266,19 @@ class Reloader:
             if self._asked and not asked:
                 continue  # the content may be older than the SIGHUP
             again = not asked and content == self._seen
+            rows: list[EntityQuota] = []
             if content != self._seen or (asked and self._refusal) or clock.monotonic() >= self._retry_at:
                 # The thread may fail to start. This task is then started again, and has not seen the content yet.
                 found = await asyncio.to_thread(self._parse, content)
                 self._seen = content
                 self._retry_at = math.inf
+                rows += self._current.quotas.rows  # otherwise a new config would free those of the old one in one step
                 self._take_over(found, again=again)
             elif asked:
                 logger.info("%s is unchanged, nothing to reload", self._path)
             if asked:
                 service_manager.ready()
+            await in_slices(_freed(rows))
 
     async def _first_look(self) -> None:
         """Compare the file with the config of the start, and take every other text for a part.
@@ -373,3 +378,8 @@ class Reloader:
         for problem in problems:
             logger.error("%s refused, the config in effect stays: %s", self._path, problem, extra={"key": problem.key})
         self._on_result(ReloadResult(clock.wall(), self._current, problems=tuple(problems)))
+
+
+def _freed(rows: list[EntityQuota]) -> Steps[None]:
+    for _ in drained(rows):
+        yield

@@ -92,7 +92,7 @@ class StateLocks:
             raise ConfigError(str(self._config_file), [problem])
         deadline = clock.monotonic() + WAIT_SECONDS
         for lock in (self.quotas, self._usage):
-            while not _try(lock):
+            while not await asyncio.to_thread(_try, lock):  # a hung disk must not stop the event loop
                 if clock.monotonic() >= deadline:
                     raise ConfigError(str(self._config_file), [lock.problem])
                 await asyncio.sleep(_AGAIN_SECONDS)

@@ -30,6 +30,10 @@ def loss_of(error: Exception | None) -> tuple[int, str, str]:
 class BrokerSession:
     """The session of a broker's connection. A class and no `Protocol`, as compiled code calls its methods faster."""
 
+    _client: asyncio.Transport | None
+    _paused: int
+    """Reasons not to read the client."""
+
     def broker_connected(self, broker: asyncio.Transport) -> None:
         raise NotImplementedError
 
@@ -45,11 +49,15 @@ class BrokerSession:
 
     def pause(self, why: int) -> None:
         """Add a reason not to read the client."""
-        raise NotImplementedError
+        if not self._paused and self._client is not None:
+            self._client.pause_reading()
+        self._paused |= why
 
     def resume(self, why: int) -> None:
         """Remove a reason, and read the client if none is left."""
-        raise NotImplementedError
+        before, self._paused = self._paused, self._paused & ~why
+        if before and not self._paused and self._client is not None and not self._client.is_closing():
+            self._client.resume_reading()
 
 
 class BrokerEnd:

@@ -38,13 +38,12 @@ class Session(BrokerSession):
         self._core = core = SessionCore(self, host.context, slot)
         self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
-        self._client: asyncio.Transport | None = None
         self._broker: asyncio.Transport | None = None
         self._dialing: Dialing | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._draining: Draining | None = None
         self._undecrypted: Callable[[], int] | None = None
-        self._paused, self._large = 0, False
+        self._client, self._paused, self._large = None, 0, False
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
         self.node_id = core.throttle.origin.broker = host.node_id
@@ -107,15 +106,22 @@ class Session(BrokerSession):
             self._broker.resume_reading()
         self._guarded(self._core.client_reads)
 
-    def eof_received(self) -> None:
-        """The client has closed its side: the transport closes ours."""
+    def eof_received(self) -> bool:
+        """The client has closed its side. True if it still gets answers, as from a broker; else the transport closes ours."""
         if self._requests.unfinished:
             self._refuse("client", InvalidFrame("truncated", "it closed in the middle of a request"))
+        elif not self._core.idle:
+            self._host.sessions.client_ended(self)
+            self.drain()
+            return self._draining is not None and self._draining.end_with_client()
+        return False
 
     def peer_closed(self) -> None:
-        """The client has closed its side, and waits for its quota. Its acks=0 requests still have their turn."""
-        if not self.closing and self._draining is None and self._requests.owes_nothing:
-            self._close_client()
+        """The client has closed its side, and is not read. If its quota alone holds it, it has its answers, and is gone."""
+        if not self.closing and self._draining is None:
+            self._host.sessions.client_ended(self)
+            if self._core.throttle.active and self._core.idle:
+                self.give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the broker's connection after the bytes that the client had sent: acks=0 producers close without waiting."""
@@ -272,16 +278,6 @@ class Session(BrokerSession):
         except Exception as error:
             self._end_for(error, "client")
 
-    def pause(self, why: int) -> None:
-        if not self._paused and self._client is not None:
-            self._client.pause_reading()
-        self._paused |= why
-
-    def resume(self, why: int) -> None:
-        before, self._paused = self._paused, self._paused & ~why
-        if before and not self._paused and self._client is not None and not self._client.is_closing():
-            self._client.resume_reading()
-
     # The `OpenSession` of `Sessions`, and the `DrainedSession` of `Draining`.
 
     def close(self, reason: str, text: str = "") -> None:
@@ -292,18 +288,22 @@ class Session(BrokerSession):
     def closing(self) -> bool:
         return self._client is None or self._client.is_closing()
 
+    def give_up(self) -> None:
+        """Also called again. Requests with acks=0 still have their turn, and a client that reads slowly its answers."""
+        if self.closing or self._requests.client_full:
+            return
+        if self._requests.owes_nothing if self._draining is None else self._draining.client_ended:
+            self._close_client()
+
     def abort(self) -> None:
         for transport in filter(None, (self._client, self._broker)):
             transport.abort()
 
     def drain(self) -> None:
-        client = self._client
-        if self._draining is not None or client is None or client.is_closing():
-            return
-        self._core.requests.drain()
-        self._draining = Draining(self, client)
-        client.set_protocol(cast("asyncio.Protocol", self._draining))
-        self._draining.go_on()
+        if self._draining is None and self._client is not None and not self._client.is_closing():
+            self._core.requests.drain()
+            self._draining = Draining(self, self._client)
+            self._draining.begin()
 
     @property
     def draining(self) -> bool:

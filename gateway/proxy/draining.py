@@ -4,10 +4,12 @@ Requests that have begun are answered, and no other is taken. Then the gateway h
 close_notify), and still reads it. The kernel resets a socket that is closed with unread bytes, and a reset may overtake the
 last answers. The requests that are read then are dropped: their client sees a closed connection and sends them elsewhere.
 Only Produce requests with acks=0 are forwarded: their client takes them for done.
+
+A client that closes its side alone gets the answers to its requests, as from a broker, and is closed behind them.
 """
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from gateway.proxy.session_front import ClientProtocol
 
@@ -31,6 +33,12 @@ class Draining:
         self._client = client
         self._timer: asyncio.TimerHandle | None = None
         self.half_closed = False
+        self.client_ended = False
+        """True once all that the client has sent is read."""
+
+    def begin(self) -> None:
+        self._client.set_protocol(cast("asyncio.Protocol", self))
+        self.go_on()
 
     def go_on(self) -> None:
         """Half-close the connection, if every request that has begun is answered."""
@@ -38,7 +46,16 @@ class Draining:
             return
         self.half_closed = True
         self._client.write_eof()
-        self._linger()
+        if self.client_ended:
+            self._client.close()
+        else:
+            self._linger()
+
+    def end_with_client(self) -> bool:
+        """Close the connection behind the last answer, as the client has closed its side. False if none is due."""
+        self.client_ended = True
+        self.go_on()
+        return not self.half_closed
 
     def _linger(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._wait_no_more)
@@ -65,10 +82,9 @@ class Draining:
     def resume_writing(self) -> None:
         self._session.resume_writing()
 
-    def eof_received(self) -> None:
-        """The transport closes our side as well. After a half-close the client may cut a request."""
-        if not self.half_closed:
-            self._session.eof_received()
+    def eof_received(self) -> bool:
+        """After a half-close the client may cut a request, and the transport closes our side as well."""
+        return not self.half_closed and self._session.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

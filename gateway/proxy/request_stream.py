@@ -361,8 +361,8 @@ class RequestStream:
 
     @property
     def owes_nothing(self) -> bool:
-        """True if a client that has gone may be forgotten: its next request waits for a quota, and none seen has acks=0."""
-        if not self._direction.reasons & MUTED or self._splitter.inside_request or self.wants_no_answers:
+        """True if a client that has gone may be forgotten: its next request waits, and none seen has acks=0."""
+        if not self._direction.reasons or self._splitter.inside_request or self.wants_no_answers:
             return False
         return not begins_unanswered(self._splitter.held)
 

@@ -13,7 +13,7 @@ class ClientProtocol(Protocol):
 
     def resume_writing(self) -> None: ...
 
-    def eof_received(self) -> None: ...
+    def eof_received(self) -> bool: ...
 
     def peer_closed(self) -> None: ...
 
@@ -35,8 +35,8 @@ class SessionFront:
     def resume_writing(self) -> None:
         self._session.resume_writing()
 
-    def eof_received(self) -> None:
-        self._session.eof_received()
+    def eof_received(self) -> bool:
+        return self._session.eof_received()
 
     def peer_closed(self) -> None:
         self._session.peer_closed()

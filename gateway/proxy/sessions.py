@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
@@ -11,6 +11,9 @@ from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 from gateway.steps import Steps
 from protocol.errors import ProtocolError
+
+ANSWER_SECONDS: Final = 5.0
+"""The longest silence of a broker before Weir gives up a client that has closed its side, and that may still read answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,10 @@ class OpenSession(Protocol):
         ...
 
     def abort(self) -> None: ...
+
+    def give_up(self) -> None:
+        """End it, as its client has closed its side and gets no answer, unless requests of that client are still owed."""
+        ...
 
     @property
     def closing(self) -> bool:
@@ -104,6 +111,7 @@ class Sessions:
         self._counters = counters
         self._outlet = outlet
         self._open: dict[OpenSession, None] = {}  # in the order of their beginning, so that runs can be repeated
+        self._ended: dict[OpenSession, None] = {}  # their clients have closed their side
         self._empty: asyncio.Future[None] | None = None
         self.max_idle_seconds = max_idle_seconds
 
@@ -124,9 +132,14 @@ class Sessions:
 
     def remove(self, session: OpenSession) -> None:
         del self._open[session]
+        self._ended.pop(session, None)
         self._counters.connections -= 1
         if not self._open and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
+
+    def client_ended(self, session: OpenSession) -> None:
+        """Its client has closed its side: give it up once no answer comes any more."""
+        self._ended[session] = None
 
     async def wait_empty(self) -> None:
         """Return once no session is open."""
@@ -151,6 +164,9 @@ class Sessions:
 
         If a client does not read the bytes that are left for it, the next call aborts its session.
         """
+        for session in tuple(self._ended):
+            if now - session.last_active > ANSWER_SECONDS:
+                session.give_up()
         for session in self:
             idle = now - session.last_active > self.max_idle_seconds
             if idle or session.late_to_authenticate(now):

@@ -29,6 +29,7 @@ from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.recent_use.worker_files import give_newest_save
 from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
+from gateway.overdue import EndWithin, no_deadline
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
@@ -46,13 +47,13 @@ CUT_SECONDS = 5.0
 _log = logging.getLogger("weir.workers")
 
 
-async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ()) -> int:
+async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = (), end_within: EndWithin = no_deadline) -> int:
     """Run `config.workers` gateways until SIGTERM or SIGINT. Returns the exit code. `path` is the config file.
 
     `options` are further options of `weir serve`, passed on to the workers.
     """
     open_files.raise_limit()
-    stopping = Stopping()
+    stopping = Stopping(end_within)
     for number in (signal.SIGTERM, signal.SIGINT):  # before the start: the default action would leave the directory behind
         asyncio.get_running_loop().add_signal_handler(number, stopping.request)
     with ExitStack() as stack:
@@ -201,6 +202,7 @@ class Supervisor:
     async def _drain(self, running: asyncio.Task[None]) -> None:
         seconds = self._config.connections.drain_delay_seconds + self._config.connections.drain_seconds
         service_manager.stopping(seconds + GRACE_SECONDS + CUT_SECONDS)
+        self._stopping.end_within(seconds + GRACE_SECONDS + CUT_SECONDS)
         for place in self._places:
             place.stop()
         at_once = asyncio.ensure_future(self._stopping.at_once.wait())
@@ -214,6 +216,7 @@ class Supervisor:
             _log.error("some workers have not ended %g s after their time to drain; the supervisor kills them", GRACE_SECONDS)
         at_once.cancel()
         self._kill()
+        self._stopping.end_within(CUT_SECONDS)
 
     def _kill(self) -> None:
         for place in self._places:

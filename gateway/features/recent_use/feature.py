@@ -53,6 +53,9 @@ _BATCH = 8
 _PAUSE_FACTOR = 50.0
 """After a save that took t seconds, the next save waits for at least 50 t: saves take at most 2 % of the time."""
 
+LAST_SAVE_SECONDS = 4.0
+"""The time for the save at the end. A hung disk must not keep the features that stop after this one."""
+
 _log = logging.getLogger("weir.state")
 
 
@@ -163,7 +166,11 @@ class RecentUsage(Feature[None]):
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        await self.save()
+        try:
+            async with asyncio.timeout(LAST_SAVE_SECONDS):
+                await self.save()
+        except TimeoutError:
+            self._failed(f"recent use is not saved after {LAST_SAVE_SECONDS:g} s — look for a hung disk at {self._path}")
 
     async def _run(self) -> None:
         while True:

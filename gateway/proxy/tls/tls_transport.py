@@ -68,7 +68,7 @@ class TlsTransport:
         self._room = _HANDSHAKE  # for the next read
         self._records = RecordCounter()
         self._waiting = b""  # bytes that have come, and that OpenSSL gets in a later turn
-        self._ended = False  # the peer has sent close_notify
+        self._ended = False  # the peer has sent close_notify, or closed its side
         self._max_replies = 0
         self._write_ended = False
         self._timer: asyncio.TimerHandle | None = None
@@ -104,10 +104,9 @@ class TlsTransport:
             _buffer[: len(piece)] = piece
             self.buffer_updated(len(piece))
 
-    def eof_received(self) -> None:
-        """Close the connection, unless `_decrypt` has: the transport below does so."""
-        if self._state == _OPEN:
-            self._peer_ended()
+    def eof_received(self) -> bool:
+        self._ended = True
+        return self._state == _OPEN and self._peer_ended()
 
     def peer_closed(self) -> None:
         if self._state == _OPEN:
@@ -202,11 +201,13 @@ class TlsTransport:
         if self._ended and self._reading and self._state == _OPEN:
             self._peer_ended()
 
-    def _peer_ended(self) -> None:
-        self._protocol.eof_received()
-        if self._state == _OPEN:
+    def _peer_ended(self) -> bool:
+        """Close the connection. True if the session still answers: it closes the connection later."""
+        answers = bool(self._protocol.eof_received())
+        if not answers and self._state == _OPEN:
             self._notify_of_close()
             self._close_below()
+        return answers
 
     def _read_records(self, encrypted: memoryview, records: list[bytes]) -> bool:
         """Append the contents of the whole records. True if the peer has ended."""
@@ -336,7 +337,7 @@ class TlsTransport:
 
         A second call closes the connection.
         """
-        if self._state == _OPEN and not self._write_ended and self._below is not None:
+        if self._state == _OPEN and not self._write_ended and not self._ended and self._below is not None:
             self._notify_of_close()
             self._state = _CLOSING
             if not self._below.is_closing():
@@ -344,6 +345,7 @@ class TlsTransport:
                 self._below.resume_reading()
                 self._limit_close(self._below)
         elif self._state != _LOST:
+            self._notify_of_close()
             self._close_below()
 
     def abort(self) -> None:

@@ -172,6 +172,24 @@ async def test_broker_of_another_cluster_is_tried_last(stack, listening, poller,
     assert await reached(upstream) == listening
 
 
+async def test_ip_address_of_moved_broker_is_forgotten(listening, poller):
+    upstream = upstream_of(listening, poller=poller)
+    assert await at_once(upstream)
+    upstream.tick(clock.monotonic() + module.RESOLVED_SECONDS)
+    assert not upstream._resolved
+    assert await at_once(upstream)
+
+
+async def test_ip_address_of_another_cluster_is_tried_last(listening, refusing, poller):
+    """Its answer may come long after the connection."""
+    upstream = upstream_of(listening, refusing, poller=poller)
+    transport = upstream.dial_anyone_at_once(Made())
+    upstream.tick(clock.monotonic() + module.RESOLVED_SECONDS)
+    upstream.on_refused(transport, OtherCluster("broker_other_cluster", "another cluster"))
+    assert upstream._in_order() == [("127.0.0.1", refusing), ("127.0.0.1", listening)]
+    transport.abort()
+
+
 async def test_nothing_is_connected_at_once_without_poller(listening):
     assert not await at_once(upstream_of(listening))
 

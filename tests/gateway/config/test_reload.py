@@ -1,6 +1,7 @@
 """Reloads of real files that change as people and Kubernetes change them."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from gateway.config.problems import ConfigError, Problem
 from gateway.config.reload import Reloader, plan
 from gateway.log import JsonFormatter
 from gateway.observer import Outlet
+from gateway.quotas.entity import EntityQuota
 
 HEAD = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\nlisteners: [{name: clients, bootstrap_port: 21200}]\n'
 
@@ -140,6 +142,26 @@ async def test_first_look_compares_in_the_thread(path: Path, monkeypatch: pytest
         await watched.next()
     assert threads
     assert threading.main_thread() not in threads
+
+
+async def test_rows_of_the_old_config_are_freed_in_steps(path: Path) -> None:
+    """Not in one moment: clients are served in between."""
+    rows = ", ".join(f"{{user: old-{number}, producer_byte_rate: 50000}}" for number in range(100))
+    old = [parse_config(f"{HEAD}quotas: {{entities: [{rows}]}}\n", source="weir.yaml")]
+    left: list[int] = []
+
+    def rows_left() -> int:
+        found = (each for each in gc.get_objects() if isinstance(each, EntityQuota))
+        return sum(str(each).startswith("user=old-") for each in found)
+
+    task = asyncio.create_task(Reloader(path, old.pop(), lambda *_: [], lambda _: left.append(rows_left())).run())
+    async with asyncio.timeout(20):
+        while not left or rows_left():  # noqa: ASYNC110 -- the reloader tells nobody
+            await asyncio.sleep(0)
+    assert left[0] == 100
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_log_names_each_change_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import uvloop
 
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import Place, until
+from tests.gateway.proxy.test_draining_sockets import Place, leave, until
 
 
 @pytest.fixture(params=["TCP", "TLS over TCP", "TLS"])
@@ -47,8 +47,7 @@ async def connecting(place, frame):
     await until(lambda: place.attempts)
     assert place.attempts[0].connecting
     yield client, to_gateway
-    to_gateway.close()
-    await place.sessions.wait_empty()
+    await leave(place, to_gateway, lambda: not len(place.sessions))
 
 
 @on_uvloop

@@ -27,7 +27,7 @@ from gateway.proxy.large_requests import LARGE_BYTES
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.poller import Poller
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.proxy.sessions import SessionHost, Sessions
+from gateway.proxy.sessions import ANSWER_SECONDS, SessionHost, Sessions
 from gateway.proxy.socket_transport import SocketTransport
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
@@ -193,6 +193,18 @@ async def until(condition):
         await asyncio.sleep(0)
 
 
+async def leave(place, to_gateway, ended):
+    """The client closes its connection, and is given up as its broker does not answer."""
+    to_gateway.close()
+
+    def give_up():
+        for session in place.sessions:
+            place.sessions.close_idle(session.last_active + ANSWER_SECONDS + 1.0)
+        return ended()
+
+    await until(give_up)
+
+
 async def begin(place, *frames):
     """The streams of a client that has sent `frames` and of the broker that has received them, and the session between."""
     client, to_gateway = await place.client()
@@ -210,8 +222,7 @@ async def leave_bytes_behind(place, last=b""):
     _, to_gateway, broker, _, session = await begin(place, m.heartbeat(1))
     sent = await overfill_broker(to_gateway, session)
     to_gateway.write(last)
-    to_gateway.close()
-    await until(lambda: session._client is None)
+    await leave(place, to_gateway, lambda: session._client is None)
     return broker, sent, session
 
 
@@ -521,8 +532,7 @@ async def test_session_counts_until_its_broker_has_all_bytes(place):
 @on_uvloop
 async def test_handler_may_be_ready_after_the_session_has_ended(place):
     _, to_gateway, _, _, session = await begin(place, m.heartbeat(1))
-    to_gateway.close()
-    await until(lambda: not hasattr(session, "_core"))
+    await leave(place, to_gateway, lambda: not hasattr(session, "_core"))
     session.call_ready()
 
 
@@ -531,8 +541,7 @@ async def test_broker_is_read_for_topics_after_the_client_has_gone(place):
     quotas = Metered.quotas_of()
     place.inspect_topics(quotas)
     _, to_gateway, broker, to_client, session = await begin(place, produce_to(1, (HOT, {0: m.batch(100)})))
-    to_gateway.close()
-    await until(lambda: session._client is None)
+    await leave(place, to_gateway, lambda: session._client is None)
     assert len(place.sessions) == 1
     to_client.write(produced(1, (HOT, {0: 0})))
     assert await broker.read() == b""

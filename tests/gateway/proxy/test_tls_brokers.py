@@ -20,6 +20,7 @@ from tests.gateway.proxy.test_draining_sockets import (
     HOST,
     Place,
     begin,
+    leave,
     leave_bytes_behind,
     overfill_broker,
     server_context,
@@ -98,8 +99,7 @@ def test_broker_that_does_not_end_tls_is_left(make_place, monkeypatch):
         async with make_place() as place:
             _, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1))
             to_client.transport.pause_reading()
-            to_gateway.close()
-            await until(lambda: not hasattr(session, "_core"))
+            await leave(place, to_gateway, lambda: not hasattr(session, "_core"))
 
     run(scenario)
 
