@@ -12,7 +12,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.steps import Steps
 from protocol.errors import ProtocolError
 
-ANSWER_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 2.0
 """The longest silence of a broker before Weir gives up a client that has closed its side, and that may still read answers."""
 
 

@@ -194,10 +194,7 @@ class TlsTransport:
                 self._fail("it updates its keys or asks for handshakes again and again")
 
     def _end_where_read(self) -> None:
-        """Close the connection if the peer has ended it and the session reads.
-
-        A paused session still holds what came before. TCP's FIN waits behind them in the same way.
-        """
+        """Close the connection if the peer has ended it. In a pause the session still holds what came before, as with TCP's FIN."""
         if self._ended and self._reading and self._state == _OPEN:
             self._peer_ended()
 

@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from gateway.cluster.kept_connections import STORM, KeptConnections
+from gateway.proxy.sessions import ANSWER_SECONDS
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_draining_sockets import HOST, START, Place, begin, until
@@ -82,7 +83,10 @@ def test_unanswered_request_ends_the_connection(make_place):
         to_gateway, broker, _ = await served(place, 1)
         to_gateway.write(m.produce(2))
         await broker.readexactly(len(m.produce(2)))
-        await gone(place, to_gateway)
+        session = await place.session()
+        to_gateway.close()
+        await until(lambda: session.draining)
+        place.sessions.close_idle(session.last_active + ANSWER_SECONDS + 1.0)
         assert await broker.read() == b""
 
     run(make_place, scenario)
