@@ -243,7 +243,7 @@ class ResponseStream:
         """As `_open`, for a response of the broker's that the client gets."""
         api_key, version = entry.api_key, entry.version
         if version >= SEARCHED_SINCE.get(api_key, NEVER):
-            if api_key != _PRODUCE or not self._is_clean(chunk, pos, after, entry.key):
+            if api_key != _PRODUCE or not self._remember_if_clean(chunk, pos, after, entry.key):
                 return self._search(pieces, chunk, start, pos, after, entry, now)
         elif version >= REWRITES.get(api_key, NO_REWRITE)[0]:
             if api_key == _METADATA and after > len(chunk):
@@ -263,8 +263,8 @@ class ResponseStream:
         pieces += (memoryview(chunk)[start:pos], self._patched(front, entry, now))
         return behind
 
-    def _is_clean(self, chunk: bytes, pos: int, after: int, key: int) -> bool:
-        """True for a Produce response for one partition without optional fields. It is remembered."""
+    def _remember_if_clean(self, chunk: bytes, pos: int, after: int, key: int) -> bool:
+        """Remember a Produce response for one partition without optional fields. False for any other response."""
         throttle = produce.single_partition_throttle(chunk, pos, min(after, len(chunk)), key & 0xFFFF)
         if throttle + _THROTTLE_AND_TAGS != after or chunk[after - 1 : after] != _NO_TAGS:
             return False

@@ -81,8 +81,8 @@ class FetchHandler:
                 return Answer(answer)
             request.entry.special = muted = ChargedFetch(muted=True, in_session=True)
             request.entry.buckets = buckets
-            muted.requested = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
-            _drop(buckets, muted.requested, now)
+            muted.dropped = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
+            _drop(buckets, muted.dropped, now)
             return _with_limits(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
@@ -197,7 +197,7 @@ class FetchHandler:
     ) -> bytes | None:
         _require_session_id(chunk, pos, min(after, len(chunk)), entry)
         drops = _may_have_records(chunk, pos, after, entry.version)
-        _drop(entry.buckets, (_size(pos, after, entry) if drops else 0) - special.requested, now)
+        _drop(entry.buckets, (_size(pos, after, entry) if drops else 0) - special.dropped, now)
         if drops:
             return self._without_records(chunk, pos, after, entry, now, in_session=True)
         for bucket in entry.buckets:
@@ -342,7 +342,7 @@ def _over_quota(
     """Mute the client if one of its buckets is in debt. The mute begins before the request unless that is `answered`."""
     over = False
     for index, bucket in enumerate(buckets):
-        delay, enforced = bucket.refuse_fetch(consumers[index], now)
+        delay, enforced = bucket.admit_fetch(consumers[index], now)
         if delay > 0.0:
             if answered:
                 throttle.start((delay, enforced), now, bucket, request.entry)

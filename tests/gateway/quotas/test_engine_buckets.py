@@ -221,7 +221,7 @@ def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, t
     quotas = {ClientQuotaEntity("alice"): {KINDS[kind].config_key: limit}}
     bucket = QuotaEngine(QuotaSettings(dynamic=quotas, algorithm=algorithm), START).acquire(kind, "alice", "etl", START)
     bucket.record(1_000_000, START)
-    assert throttle_time_ms(bucket.refuse(START)[0]) == throttle_ms
+    assert throttle_time_ms(bucket.admit(START)[0]) == throttle_ms
     assert all(isfinite(value) for value in astuple(usage_row(bucket, START)) if isinstance(value, float))
 
 

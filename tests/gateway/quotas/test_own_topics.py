@@ -76,8 +76,8 @@ def test_free_traffic_is_bounded():
     assert (t.charged, t.paused) == (size, True)
     assert size / FREE_BYTES_PER_SECOND == 2.0
     t.own.rename([OWN])
-    assert not t.own.free(size, t.now)
-    assert t.own.free(size, t.now + 2.0)
+    assert not t.own.take_free(size, t.now)
+    assert t.own.take_free(size, t.now + 2.0)
 
 
 def test_own_topic_neither_waits_for_debt_nor_hides_it():
