@@ -6,6 +6,8 @@ from typing import Final
 MAX_INT64: Final = 2**63 - 1
 """The largest number of Java's `long`, in which Kafka and Weir count bytes."""
 
+MAX_PORT: Final = 65_535
+
 _DIGITS: Final = re.compile(r"[0-9]{1,10}")
 
 

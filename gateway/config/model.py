@@ -13,7 +13,6 @@ from pydantic import (
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.endpoints import (
-    MAX_PORT,
     AdvertisedHost,
     AllowedHost,
     Host,
@@ -45,6 +44,7 @@ from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.quotas.entity import RATES, TOPICS, VOLUMES, EntityQuota
 from gateway.quotas.kinds import small_quota_warning
 from gateway.quotas.schedule import rows_at
+from gateway.whole_number import MAX_PORT
 
 _MAX_WORKERS = 256
 

@@ -19,9 +19,6 @@ from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
-MAX_RAW_BYTES: Final = 512 * 1024
-"""The longest frame that is not a request: Kafka's default of sasl.server.max.receive.size."""
-
 MAX_COLLECTED_REQUEST_BYTES: Final = 1 << 20
 """The longest request of an administrator, or of a login, that is collected."""
 

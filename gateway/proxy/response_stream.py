@@ -10,7 +10,7 @@ from librt.strings import read_i32_be
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.collected import HeldAnswers
 from gateway.proxy.context import SessionContext
-from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
+from gateway.proxy.handler import EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest
 from gateway.proxy.latency import AnswerLatency
@@ -32,7 +32,7 @@ from gateway.proxy.response_bodies import (
 )
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
-from protocol.bodies import addresses, node_endpoints, produce
+from protocol.bodies import addresses, node_endpoints, produce, sasl
 from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
@@ -199,7 +199,7 @@ class ResponseStream:
         return isinstance(special, InterceptedRequest) and special.raw
 
     def _due_raw(self, size: int) -> Entry:
-        if not 0 <= size <= MAX_RAW_BYTES:
+        if not 0 <= size <= sasl.MAX_FRAME_BYTES:
             raise InvalidFrame("broker_raw_length", f"the broker sends a SASL token of {size} bytes")
         self.raw_due -= 1
         return self._in_flight[0]

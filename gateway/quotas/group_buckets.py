@@ -137,14 +137,14 @@ class GroupBuckets:
         above = None if name is None else self._kinds[kind].tree.parents.get(name)
         return None if above is None else Tags(None, None, group=above)
 
-    def meter(self, kind: QuotaKind, tags: Tags, parent: Bucket | None, share: Part, now: float) -> GroupMeter:
-        """A new meter for a group's bucket. `share` is this gateway's part."""
+    def meter(self, kind: QuotaKind, tags: Tags, parent: Bucket | None, part: Part, now: float) -> GroupMeter:
+        """A new meter for a group's bucket. `part` is this gateway's."""
         shares = self._kinds[kind.name]
         name = tags.group or ""
         rate = shares.tree.entitlements[shares.tree.places[name]]
         full = 1.0 if kind.full_request is None else float(kind.full_request.amount)
         inner = EntitledBucket(rate, rate, self._burst_seconds(shares, name), full, now)
-        own = SharedMeter(inner, rate, *share, exact=True) if self._shared else inner
+        own = SharedMeter(inner, rate, *part, exact=True) if self._shared else inner
         above = None if parent is None or not isinstance(parent.meter, GroupMeter) else parent.meter
         meter = GroupMeter(own, inner, rate, above)
         meter.set_rates(rate, rate, shares.tree.limits[name], self._interval, now)

@@ -91,20 +91,20 @@ def follow_windows(policies: dict[str, Policy], settings: QuotaSettings, now: fl
 
 
 class KindTotals:
-    """The throttle decisions of one kind."""
+    """The throttle decisions of one kind, as a histogram: see `ThrottleTotals`."""
 
-    __slots__ = ("buckets", "seconds")
+    __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.buckets = [0] * (len(THROTTLE_BOUNDS) + 1)
+        self.counts = [0] * (len(THROTTLE_BOUNDS) + 1)
         self.seconds = 0.0
 
     def note(self, delay: float) -> None:
-        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
+        self.counts[bisect_left(THROTTLE_BOUNDS, delay)] += 1
         self.seconds += delay
 
     def correct(self, delay: float, shorter: float) -> None:
         """Replace a delay that was noted by a shorter one."""
-        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
-        self.buckets[bisect_left(THROTTLE_BOUNDS, shorter)] += 1
+        self.counts[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
+        self.counts[bisect_left(THROTTLE_BOUNDS, shorter)] += 1
         self.seconds += shorter - delay

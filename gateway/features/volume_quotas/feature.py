@@ -374,7 +374,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         if report is None:
             return ()
         totals = report.gate.totals
-        return (ThrottleTotals(VOLUME, tuple(totals.buckets), totals.seconds),)
+        return (ThrottleTotals(VOLUME, tuple(totals.counts), totals.seconds),)
 
     def as_json(self) -> dict[str, Any] | None:
         report = self.report()

@@ -1,6 +1,5 @@
 """Fetch under a quota: its admission, the charge for its answer, and the empty answer of a throttled client."""
 
-from struct import Struct
 from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
@@ -12,7 +11,7 @@ from gateway.quotas.kinds.fetch import KIND
 from gateway.quotas.line import Consumer
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch
-from protocol.cursor import LENGTH_BYTES
+from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete
 from protocol.throttle import read_throttle, throttle_offset
@@ -31,7 +30,6 @@ _UNKNOWN_BATCH_BYTES: Final = 1 << 20
 
 _FETCH: Final = int(ApiKey.FETCH)
 _KIND: Final = KIND.name
-_INT32 = Struct(">i")
 
 
 class FetchHandler:
@@ -227,7 +225,7 @@ class FetchHandler:
         if version >= fetch.SESSION_SINCE:
             if offset + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
-            session_id = _INT32.unpack_from(chunk, offset + 6)[0]
+            session_id = INT32.unpack_from(chunk, offset + 6)[0]
         if not in_session:
             self._ended_session = session_id  # clients begin another session after an empty answer to a full Fetch
         left = max(theirs, self._throttle.time_left_ms(now), LEAST_THROTTLE_MS)

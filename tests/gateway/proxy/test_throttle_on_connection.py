@@ -9,7 +9,7 @@ from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.line import Consumer
-from gateway.quotas.meter import MAX_THROTTLE_TIME_MS
+from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
 
@@ -176,7 +176,7 @@ def test_longest_delay_saturates():
     t = Transcript(limits(produce=1, algorithm="window"))
     t.client_sends(m.produce(1, size=3_000_000))
     t.broker_answers(m.produced(1))
-    t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_TIME_MS))  # in Kafka it would be negative, so no throttle at all
+    t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_MS))  # in Kafka it would be negative, so no throttle at all
     t.passes(1e6)
     assert t.paused
 

@@ -62,7 +62,7 @@ def test_charge_over_the_quota_is_counted():
     assert b.charge(500, START) == (1.0, True)
     row = usage_row(b, START)
     assert (row.amount_total, row.throttled_total, row.unenforced_total, row.throttle_seconds_total) == (11_000, 2, 0, 1.5)
-    assert (b.totals.seconds, sum(b.totals.buckets), b.over_at) == (1.5, 2, START)
+    assert (b.totals.seconds, sum(b.totals.counts), b.over_at) == (1.5, 2, START)
 
 
 def test_debt_below_half_a_millisecond_throttles_nobody():

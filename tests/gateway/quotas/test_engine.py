@@ -178,9 +178,9 @@ def test_throttle_decisions_fill_a_histogram(delay):
     held = round(delay * 1000) / 1000
     expected = [0] * (len(THROTTLE_BOUNDS) + 1)
     expected[sum(bound < held for bound in THROTTLE_BOUNDS)] += 1
-    assert totals["produce"].buckets == tuple(expected)
+    assert totals["produce"].counts == tuple(expected)
     assert totals["produce"].seconds == pytest.approx(held)
-    assert (sum(totals["fetch"].buckets), totals["fetch"].seconds) == (0, 0.0)
+    assert (sum(totals["fetch"].counts), totals["fetch"].seconds) == (0, 0.0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -378,7 +378,7 @@ def test_changed_window_keeps_debt(kind, samples, shared):
 
 def test_changed_window_keeps_presumed_use():
     subject = engine(shared=True)
-    subject.meters.share = Part(0.5, 10.0)
+    subject.meters.part = Part(0.5, 10.0)
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000, START)
     subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START)
