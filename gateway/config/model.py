@@ -208,7 +208,7 @@ class QuotasConfig(Section):
         return self.model_copy(update={"entities": entities, "groups": tuple(row for row in self.groups if row.when is None)})
 
     @property
-    def places(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:
+    def row_lists(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:
         """The rows by the path of their list, those of groups as quotas."""
         return ("quotas.entities", self.entities), ("quotas.groups", tuple(group.quota for group in self.groups))
 
@@ -286,7 +286,7 @@ class WeirConfig(Section):
     def warnings(self) -> list[str]:
         """One line for each valid key that is probably a mistake."""
         found: list[str] = []
-        rows = [(f"{key}[{index}]", quota) for key, some in self.quotas.places for index, quota in enumerate(some)]
+        rows = [(f"{key}[{index}]", quota) for key, some in self.quotas.row_lists for index, quota in enumerate(some)]
         for place, quota in rows:
             for key, limit in quota.limits.items():
                 warning = small_quota_warning(key, limit, str(quota))

@@ -261,11 +261,11 @@ class Bucket:
                 self.others_marks[self.policy.newest] = self.others_total
 
     def rebind(self, policy: Policy, kept: Sequence[int]) -> None:
-        """Follow another policy. `kept` are the places of the marks that stay."""
+        """Follow another policy. `kept` are the positions of the marks that stay."""
         self.policy = policy
-        self.marks = [self.marks[place] for place in kept]
+        self.marks = [self.marks[position] for position in kept]
         if self.others_marks is not None:
-            self.others_marks = [self.others_marks[place] for place in kept]
+            self.others_marks = [self.others_marks[position] for position in kept]
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""

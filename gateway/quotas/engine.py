@@ -253,8 +253,8 @@ class QuotaEngine:
 
     def _follow_windows(self, now: float) -> None:
         policies = {name: kept.policy for name, kept in self._kept.items()}
-        for name, places in follow_windows(policies, self.settings, now).items():
-            self._kept[name].follow_window(policies[name], places)
+        for name, positions in follow_windows(policies, self.settings, now).items():
+            self._kept[name].follow_window(policies[name], positions)
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table

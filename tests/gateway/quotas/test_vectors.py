@@ -575,11 +575,11 @@ class ReplayedVolumes:
         """`volumes`: broker, folder, capacity, available bytes."""
         for broker in {broker for broker, *_ in volumes}:
             of_broker = tuple(Volume(name, size, max(size - free, 0)) for each, name, size, free in volumes if each == broker)
-            self.volumes.usage(VolumeUsage(broker, now, self.hard, self.soft, of_broker), 0.0, now)
+            self.volumes.take_usage(VolumeUsage(broker, now, self.hard, self.soft, of_broker), 0.0, now)
         self.known |= {broker for broker, *_ in volumes}
 
     def check(self, now: float) -> VolumeVerdict:
-        self.volumes.brokers(self.known, now)
+        self.volumes.take_brokers(self.known, now)
         before, self.verdict = self.verdict, self.volumes.judge(now)
         self.expirations += bool(self.verdict.unknown and not (before and before.unknown))
         return self.verdict
