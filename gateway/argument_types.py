@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from gateway.config.problems import nearest
 from gateway.quotas.kinds import CLIENT_KINDS, is_client_kind
-from gateway.whole_number import whole_number
+from gateway.whole_number import MAX_INT32, whole_number
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9644"
 
@@ -70,6 +70,6 @@ def kind(name: str) -> str:
 
 def node_id(text: str) -> int:
     number = whole_number(text)
-    if number is None or number >= 2**31:
+    if number is None or number > MAX_INT32:
         raise argparse.ArgumentTypeError(f"{text!r} is not the node id of a broker: write a number, such as 3")
     return number

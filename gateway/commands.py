@@ -216,7 +216,7 @@ def _check(options: argparse.Namespace) -> int:
     addresses, *features = summary(config)
     lines = [f"warning: {warning}" for warning in warnings]
     lines += [f"{options.config}: valid: {addresses}"]
-    lines += [f"  {line}" for line in (*features, *timed_lines(config.quotas.places, clock.utc()))]
+    lines += [f"  {line}" for line in (*features, *timed_lines(config.quotas.row_lists, clock.utc()))]
     print(printable_lines(lines))
     return OK
 
@@ -225,7 +225,7 @@ def _warnings(path: Path, config: WeirConfig, *, starts: bool = False) -> list[s
     """`starts`: the config is that of this machine, and Weir needs its folders now."""
     return [
         *config.warnings(),
-        *past_warnings(config.quotas.places, clock.utc()),
+        *past_warnings(config.quotas.row_lists, clock.utc()),
         *certificate_warnings(config, path.parent, clock.wall()),
         *path_warnings(config, path.parent, starts=starts),
         *outgoing_port_warnings(config),

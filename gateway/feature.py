@@ -1,4 +1,4 @@
-"""The interface of a feature: `parts.py` builds the features, and `app.py` calls nothing else of them."""
+"""The interface of a feature: `parts.py` builds the features. `app.py` knows four of them by name, and else this interface."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass

@@ -14,11 +14,3 @@ def throttle_slot(milliseconds: int) -> int:
         return max(0, milliseconds)
     shift = milliseconds.bit_length() - 5
     return (shift << 4) + (milliseconds >> shift)
-
-
-def slot_upper_ms(slot: int) -> int:
-    """The longest throttle time (ms) that falls into a slot."""
-    if slot < EXACT_SLOTS:
-        return slot
-    shift = (slot >> 4) - 1
-    return ((slot - (shift << 4) + 1) << shift) - 1

@@ -6,6 +6,11 @@ from typing import Final
 MAX_INT64: Final = 2**63 - 1
 """The largest number of Java's `long`, in which Kafka and Weir count bytes."""
 
+MAX_INT32: Final = 2**31 - 1
+"""The largest number of Java's `int`, in which Kafka counts connections and numbers brokers."""
+
+MAX_PORT: Final = 65_535
+
 _DIGITS: Final = re.compile(r"[0-9]{1,10}")
 
 

@@ -154,6 +154,10 @@ class ApiKey(IntEnum):
     # fmt: on
 
 
+BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""The requests that a broker takes from a client that still has to authenticate (`SaslServerAuthenticator`)."""
+
+
 def request_header_version(key: int, version: int) -> int:
     """0 (no client id), 1, or 2 (tagged fields). Raises `KeyError` for an unknown key."""
     if version >= APIS[key].flexible_since:

@@ -5,11 +5,10 @@ from struct import Struct
 from typing import Final
 
 from protocol.api_keys import APIS, ApiKey
-from protocol.cursor import INT32, Buffer, Reader
+from protocol.cursor import INT32, MAX_STRING_BYTES, Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
 
 _FIXED: Final = Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
-_MAX_CLIENT_ID_BYTES: Final = 2**15 - 1
 # Kafka 4.3 defines no tagged fields for request headers. These limits bound the bytes to hold and rescan for unknown ones.
 _MAX_TAGS: Final = 32
 _MAX_TAG_BYTES: Final = 4096
@@ -86,7 +85,7 @@ def encode_request(header: RequestHeader, body: bytes = b"") -> bytes:
 
     Decoding a client id that is not UTF-8 may make it longer, so it is cut to the length that a header can hold.
     """
-    name = b"" if header.client_id is None else header.client_id.encode()[:_MAX_CLIENT_ID_BYTES]
+    name = b"" if header.client_id is None else header.client_id.encode()[:MAX_STRING_BYTES]
     length = -1 if header.client_id is None else len(name)
     head = _FIXED.pack(header.api_key, header.api_version, header.correlation_id, length) + name
     if header.api_version >= _FLEXIBLE_SINCE[header.api_key]:

@@ -14,7 +14,7 @@ from markdown import below_title, code, table
 from pydantic import TypeAdapter
 
 from gateway.admin.connection_list import FILTERS, SORTS
-from gateway.admin.forgive import PATH as FORGIVE
+from gateway.admin.forgive import FORGIVE
 from gateway.admin.group_list import PARAMETERS as GROUP_PARAMETERS
 from gateway.config.problems import Problem
 from gateway.feature import Feature

@@ -24,7 +24,7 @@ from gateway.steps import Steps
 from gateway.time_slices import in_slices
 from gateway.whole_number import whole_number
 
-PATH: Final = "/api/connections"
+CONNECTIONS: Final = "/api/connections"
 
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1_000

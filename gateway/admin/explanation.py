@@ -143,16 +143,16 @@ def _shares(group: Group, places: Places, dynamic: DynamicQuotas) -> list[dict[s
     for kind in KINDS.values():
         tree = KindTree(kind.config_key, places.quotas.groups, table) if kind.config_key in table.keys else None
         if tree is not None and tree.parents.get(group.name) is not None:
-            place = tree.places[group.name]
+            position = tree.positions[group.name]
             found.append(
                 {
                     "kind": kind.name,
                     "key": kind.config_key,
                     "unit": kind.limit_unit,
-                    "weight": tree.shares[place].weight,
-                    "guarantee": tree.shares[place].guarantee,
+                    "weight": tree.shares[position].weight,
+                    "guarantee": tree.shares[position].guarantee,
                     "ceiling": tree.limits[group.name],
-                    "entitlement": tree.entitlements[place],
+                    "entitlement": tree.entitlements[position],
                 }
             )
     return found

@@ -14,7 +14,7 @@ from gateway.config.model import AdminConfig, WeirConfig
 from gateway.quotas.addresses import address_of
 from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
 
-PATH: Final = "/api/quotas/forgive"
+FORGIVE: Final = "/api/quotas/forgive"
 
 MAX_BODY_BYTES: Final = 128 * 1024
 """A client-id may have 32 767 bytes in Kafka, and JSON may escape each byte with six characters."""

@@ -16,7 +16,7 @@ from gateway.admin.single_flight import SingleFlight
 from gateway.log import iso
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS
 
-PATH: Final = "/api/groups"
+GROUPS: Final = "/api/groups"
 PARAMETERS: Final = ("kind", "text", "limit")
 MAX_LIMIT: Final = 10_000
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.admin.admin_client import ask
-from gateway.admin.group_list import PATH
+from gateway.admin.group_list import GROUPS
 from gateway.admin.json_text import JsonObject
 from gateway.admin.table import formatter, show
 from gateway.terminal_text import printable
@@ -17,7 +17,7 @@ async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console
     async with aiohttp.ClientSession() as session:
 
         async def answer() -> JsonObject:
-            return await ask(session, admin, PATH, "groups")
+            return await ask(session, admin, GROUPS, "groups")
 
         await show(answer, group_table, console, once=once, as_json=as_json)
 

@@ -200,6 +200,11 @@ async def json_page(body: Mapping[str, Any]) -> web.Response:
     return web.Response(body=Pieces(await in_slices(in_pieces(parts)), "application/json; charset=utf-8"))
 
 
+def readiness(problem: str | None) -> web.Response:
+    """The answer of `/readyz`. `problem` is the reason if balancers should send no clients, otherwise None."""
+    return web.Response(text="ready\n") if problem is None else web.Response(status=503, text=f"{problem}\n")
+
+
 @web.middleware
 async def explain_errors(request: web.Request, handler: Page) -> web.StreamResponse:
     """Answers a request whose page raises QueryError or NoWorkerAnswersError."""

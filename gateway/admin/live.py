@@ -117,7 +117,7 @@ class GatewaySnapshots:
 
     def record_second(self) -> None:
         view = self._view
-        throttled = float(sum(sum(total.buckets) for total in view.engine.throttle_totals()))
+        throttled = float(sum(sum(total.counts) for total in view.engine.throttle_totals()))
         before, self._throttled_before = self._throttled_before, throttled
         self._history.append(
             {

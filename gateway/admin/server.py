@@ -9,14 +9,12 @@ from aiohttp import web
 
 from gateway.admin.config_answer import config_answer
 from gateway.admin.configured import CONFIGURED, configured_rows
-from gateway.admin.connection_list import PATH as CONNECTIONS
-from gateway.admin.connection_list import ConnectionList, connections_page
+from gateway.admin.connection_list import CONNECTIONS, ConnectionList, connections_page
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, explain_client, with_use
-from gateway.admin.forgive import PATH, forgive_page
-from gateway.admin.group_list import PATH as GROUPS
-from gateway.admin.group_list import groups_page
-from gateway.admin.http import Page, PageServer, TcpAddress, json_page, shared, shared_metrics
+from gateway.admin.forgive import FORGIVE, forgive_page
+from gateway.admin.group_list import GROUPS, groups_page
+from gateway.admin.http import Page, PageServer, TcpAddress, json_page, readiness, shared, shared_metrics
 from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
@@ -55,7 +53,7 @@ class AdminServer(PageServer):
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
         pages[GROUPS] = groups_page(partial(self._reported, "groups"))
         self._snapshots = snapshots
-        actions = {PATH: forgive_page(view.forgive, lambda: view.effective.config)}
+        actions = {FORGIVE: forgive_page(view.forgive, lambda: view.effective.config)}
         super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
 
     async def _metrics(self, accept: str) -> web.Response:
@@ -65,8 +63,7 @@ class AdminServer(PageServer):
         return web.Response(body=Pieces(pieces, content_type))
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        reason = self._view.not_ready()
-        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+        return readiness(self._view.not_ready())
 
     async def _quotas(self) -> web.Response:
         usage = await self._usage()

@@ -6,6 +6,7 @@ So Weir knows a new or moved broker before any client learns the address. Only W
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from gateway.whole_number import MAX_PORT
 from protocol.bodies.addresses import Broker
 from protocol.errors import OtherCluster
 
@@ -18,8 +19,6 @@ FORGET_SECONDS = 600.0
 
 LATE_SECONDS = 15.0
 """The most time that counts between two answers. Without answers, such as while the cluster is down, no broker is forgotten."""
-
-_MAX_PORT = 65_535
 
 
 class Brokers:
@@ -125,7 +124,7 @@ class Brokers:
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Note a broker's address. Invalid addresses are ignored, because brokers may answer anything."""
         old = self._addresses.get(node_id)
-        if old == (host, port) or not host or not 0 < port <= _MAX_PORT:
+        if old == (host, port) or not host or not 0 < port <= MAX_PORT:
             return
         self._addresses[node_id] = (host, port)
         self._list_anyone()

@@ -11,9 +11,8 @@ from pydantic_core import PydanticCustomError
 from gateway.config.section import invalid
 from gateway.quotas.addresses import Network, address_of, network_of
 from gateway.quotas.entity import DEFAULT
-from gateway.whole_number import whole_number
+from gateway.whole_number import MAX_PORT, whole_number
 
-MAX_PORT: Final = 65_535
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
 _LABEL = r"[A-Za-z0-9_-]{1,63}"
 _HOST = re.compile(rf"(?!-){_LABEL}(\.{_LABEL})*(?<!-)\.?", re.ASCII)

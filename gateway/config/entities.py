@@ -26,9 +26,7 @@ from gateway.quotas.entity_row import entity_row
 from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import BY_API
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
-from gateway.whole_number import MAX_INT64
-
-_MAX_INT32 = 2**31 - 1
+from gateway.whole_number import MAX_INT32, MAX_INT64
 
 
 def _checked(value: object, _: object) -> bool | tuple[str, ...]:
@@ -93,7 +91,7 @@ def _limit(kind: QuotaKind) -> tuple[object, object]:
 
 
 _MOST: Any = (
-    Annotated[int, Field(gt=0, le=_MAX_INT32)],
+    Annotated[int, Field(gt=0, le=MAX_INT32)],
     described("Open connections of the user at a time.", None, unit="connections", absent="no limit"),
 )
 _LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in ROW_KINDS} | {MAX_CONNECTIONS: _MOST}

@@ -12,7 +12,7 @@ from gateway.quotas.groups import Group
 
 
 def tree_problems(groups: Mapping[int, Group], rows: Sequence[Mapping[str, Any]], document: Document) -> Iterator[Problem]:
-    """The problems of valid `groups`, by their places in `quotas.groups`. `rows` has the invalid sections as well."""
+    """The problems of valid `groups`, by their indexes in `quotas.groups`. `rows` has the invalid sections as well."""
     lasting = {group.name: group for group in groups.values() if group.when is None}
     names, parents = ([row.get(key) for row in rows] for key in ("name", "parent"))
     found: list[Problem] = []
@@ -32,11 +32,11 @@ def tree_problems(groups: Mapping[int, Group], rows: Sequence[Mapping[str, Any]]
             found.append(problem(document, path, message, "add match, or remove the group", value=group.name))
     yield from found
     if not found:
-        places = {id(group): index for index, group in groups.items()}
+        indexes = {id(group): index for index, group in groups.items()}
         seen: set[KeyPath] = set()
         for group in [*lasting.values(), *(group for group in groups.values() if group.when is not None)]:
             for each, key, message in _guarantees({**lasting, group.name: group}):
-                path = ("quotas", "groups", places[id(each)], key)
+                path = ("quotas", "groups", indexes[id(each)], key)
                 if path not in seen:
                     seen.add(path)
                     remedy = "lower the guarantees, or raise the ceiling"

@@ -310,9 +310,9 @@ def _without_a_part(groups: Sequence[Group]) -> Iterator[str]:
     table = QuotaTable([group.quota for group in lasting])
     for key in table.keys:
         tree = KindTree(key, lasting, table)
-        for place, group in enumerate(tree.groups):
+        for position, group in enumerate(tree.groups):
             name, above = group.name, tree.parents[group.name]
-            if above is not None and tree.tree.entitlements[place] < tree.entitlements[place]:  # it gets the least part
+            if above is not None and tree.tree.entitlements[position] < tree.entitlements[position]:  # it gets the least part
                 index = next(index for index, each in enumerate(groups) if each is group)
                 yield (
                     f"quotas.groups[{index}]: the guarantees beside {name} fill the {key} of {above}, so {name} only gets what"

@@ -13,7 +13,6 @@ from pydantic import (
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.endpoints import (
-    MAX_PORT,
     AdvertisedHost,
     AllowedHost,
     Host,
@@ -45,6 +44,7 @@ from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.quotas.entity import RATES, TOPICS, VOLUMES, EntityQuota
 from gateway.quotas.kinds import small_quota_warning
 from gateway.quotas.schedule import rows_at
+from gateway.whole_number import MAX_PORT
 
 _MAX_WORKERS = 256
 
@@ -208,7 +208,7 @@ class QuotasConfig(Section):
         return self.model_copy(update={"entities": entities, "groups": tuple(row for row in self.groups if row.when is None)})
 
     @property
-    def places(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:
+    def row_lists(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:
         """The rows by the path of their list, those of groups as quotas."""
         return ("quotas.entities", self.entities), ("quotas.groups", tuple(group.quota for group in self.groups))
 
@@ -286,7 +286,7 @@ class WeirConfig(Section):
     def warnings(self) -> list[str]:
         """One line for each valid key that is probably a mistake."""
         found: list[str] = []
-        rows = [(f"{key}[{index}]", quota) for key, some in self.quotas.places for index, quota in enumerate(some)]
+        rows = [(f"{key}[{index}]", quota) for key, some in self.quotas.row_lists for index, quota in enumerate(some)]
         for place, quota in rows:
             for key, limit in quota.limits.items():
                 warning = small_quota_warning(key, limit, str(quota))

@@ -26,7 +26,7 @@ from gateway.quotas.schedule import When
 from gateway.steps import Steps, drained
 from gateway.time_slices import in_slices
 
-logger = logging.getLogger("weir.reload")
+_log = logging.getLogger("weir.reload")
 
 _LOOK_EVERY_MS = 1_000
 RETRY_SECONDS = 60.0
@@ -236,7 +236,7 @@ class Reloader:
                 pass
             except (OSError, RuntimeError) as error:  # watchfiles raises RuntimeError for most errors
                 if not failing:
-                    logger.warning(
+                    _log.warning(
                         "%s can't be watched, it is looked at every %g s instead: %s — if it is about inotify, raise "
                         "fs.inotify.max_user_instances or max_user_watches", here, _LOOK_EVERY_MS / 1000, error,
                     )  # fmt: skip
@@ -275,7 +275,7 @@ class Reloader:
                 rows += self._current.quotas.rows  # otherwise a new config would free those of the old one in one step
                 self._take_over(found, again=again)
             elif asked:
-                logger.info("%s is unchanged, nothing to reload", self._path)
+                _log.info("%s is unchanged, nothing to reload", self._path)
             if asked:
                 service_manager.ready()
             await in_slices(_freed(rows))
@@ -330,7 +330,7 @@ class Reloader:
         try:
             new = parse_config(content, source=str(self._path), directory=self._path.parent, reload=True)
             planned = plan(self._current, new)
-            warnings = (*new.warnings(), *past_warnings(new.quotas.places, clock.utc()))
+            warnings = (*new.warnings(), *past_warnings(new.quotas.row_lists, clock.utc()))
             if planned.problems:
                 return planned.problems
             self._prepare(new)
@@ -338,7 +338,7 @@ class Reloader:
         except ConfigError as error:
             return error.problems
         except Exception as error:
-            logger.exception("%s could not be read", self._path)
+            _log.exception("%s could not be read", self._path)
             remedy = "report the traceback in Weir's log, and try the file without what was changed last"
             return [Problem("(file)", f"could not be read: {error!r}", remedy)]
 
@@ -352,7 +352,7 @@ class Reloader:
         except ConfigError as error:
             self._refuse(error.problems, again=again)
         except Exception as error:
-            logger.exception("%s could not be applied", self._path)
+            _log.exception("%s could not be applied", self._path)
             remedy = "restart Weir to be sure of its state, and report the traceback in its log"
             self._refuse([Problem("(file)", f"could not be applied: {error!r}", remedy)], again=again)
             self._retry_at = math.inf
@@ -362,9 +362,9 @@ class Reloader:
     def _accept(self, new: _NewConfig, notes: list[str]) -> None:
         self._current, self._refusal, self._characters = new.config, (), new.characters
         lines = [*first_lines(new.changes), *first_lines(notes)]
-        logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed")
+        _log.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed")
         for warning in first_lines(new.warnings):  # `weir check` has all
-            logger.warning("%s: %s", self._path, warning)
+            _log.warning("%s: %s", self._path, warning)
         self._on_result(ReloadResult(clock.wall(), new.config, new.changes))
 
     def _refuse(self, problems: Sequence[Problem], *, again: bool) -> None:
@@ -376,7 +376,7 @@ class Reloader:
             return
         self._refusal = tuple(problems)
         for problem in problems:
-            logger.error("%s refused, the config in effect stays: %s", self._path, problem, extra={"key": problem.key})
+            _log.error("%s refused, the config in effect stays: %s", self._path, problem, extra={"key": problem.key})
         self._on_result(ReloadResult(clock.wall(), self._current, problems=tuple(problems)))
 
 

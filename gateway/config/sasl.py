@@ -10,7 +10,7 @@ from gateway.config.section import Section, Text, described, invalid
 from gateway.files.secret_file import read_secret
 from protocol.bodies.sasl import MAX_FRAME_BYTES
 
-_MAX_FRAME_BYTES = 64 * 1024 * 1024
+_MOST_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 SENT_AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself over the network."""
@@ -43,7 +43,7 @@ class ListenerSaslConfig(Section):
         "`true`: clients must authenticate before any other request.", None, absent="Weir finds out if the brokers require it"
     )
     principal_claim: Text = described("Claim of a bearer token that has the user's name.", "sub")
-    max_frame_bytes: Annotated[int, Field(ge=1_024, le=_MAX_FRAME_BYTES)] = described(
+    max_frame_bytes: Annotated[int, Field(ge=1_024, le=_MOST_FRAME_BYTES)] = described(
         "Largest request of a client that has not authenticated yet.", MAX_FRAME_BYTES, unit="bytes"
     )
     timeout_seconds: Annotated[float, Field(gt=0, le=3_600)] = described(

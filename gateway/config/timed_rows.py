@@ -111,29 +111,29 @@ class TimedKeys(Section):
         return When(self.until, None if row is None else Schedule(days, row.start, row.to, row.zone))
 
 
-PlacedRows = Iterable[tuple[str, Sequence[EntityQuota]]]
+RowLists = Iterable[tuple[str, Sequence[EntityQuota]]]
 """The lists of rows by their key, such as `quotas.entities`."""
 
 
-def past_warnings(places: PlacedRows, at: datetime) -> Iterator[str]:
+def past_warnings(lists: RowLists, at: datetime) -> Iterator[str]:
     """One line for each row with an `until` that is over."""
-    for place, rows in places:
+    for key, rows in lists:
         for index, row in enumerate(rows):
             if row.when is not None and row.when.until is not None and row.when.until <= at:
                 yield (
-                    f"{place}[{index}].until: {moment_text(row.when.until)} is in the past, so the row of {row} has no"
+                    f"{key}[{index}].until: {moment_text(row.when.until)} is in the past, so the row of {row} has no"
                     " effect — remove the row, or write a later time"
                 )
 
 
-def timed_lines(places: PlacedRows, at: datetime) -> Iterator[str]:
+def timed_lines(lists: RowLists, at: datetime) -> Iterator[str]:
     """One line for each row that counts for a time: its state now, and the next change."""
-    for place, rows in places:
+    for key, rows in lists:
         effective = {id(row) for row in rows_at(rows, at)[0]}  # to compare thousands of rows with each other takes seconds
         for index, row in enumerate(rows):
             if row.when is not None:
                 line = "" if row.line is None else f", line {row.line}"
-                yield f"{place}[{index}] ({row}{line}): {_state(row.when, at, effective=id(row) in effective)}"
+                yield f"{key}[{index}] ({row}{line}): {_state(row.when, at, effective=id(row) in effective)}"
 
 
 def _state(when: When, at: datetime, *, effective: bool) -> str:

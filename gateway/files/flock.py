@@ -15,21 +15,28 @@ class LockHeldError(Exception):
     """Another process has the lock."""
 
 
-def locked(path: Path, unlockable: Callable[[OSError], None]) -> int | None:
+def locked(path: Path, unlockable: Callable[[OSError], None] = lambda _: None) -> int | None:
     """Make and lock the file. Returns its descriptor, or None if another process has the lock. Closing the descriptor frees it.
 
     `unlockable` is called if the file system has no locks; the descriptor then locks nothing. Raises OSError if the file can't
     be made.
     """
     descriptor = _open(path)
+    if not lock(descriptor, unlockable):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def lock(descriptor: int, unlockable: Callable[[OSError], None] = lambda _: None) -> bool:
+    """Lock an open file. False if another process has the lock. If the file system has no locks, `unlockable` is called."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD:
-            os.close(descriptor)
-            return None
+            return False
         unlockable(error)
-    return descriptor
+    return True
 
 
 @contextmanager
@@ -38,7 +45,7 @@ def only_holder(path: Path) -> Iterator[None]:
 
     Raises LockHeldError, and OSError if the file can't be made.
     """
-    descriptor = locked(path, lambda _: None)
+    descriptor = locked(path)
     if descriptor is None:
         raise LockHeldError
     try:

@@ -21,6 +21,7 @@ from gateway.migration.broker_admin import BrokerAdmin, NotAllowedError
 from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.migration.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config, listener_host
 from gateway.terminal_text import printable
+from gateway.whole_number import MAX_PORT
 from protocol.errors import ProtocolError
 
 _BOOTSTRAP_PORTS = (29092, 19092, 9192, 26092, 23092, 16092, 13092)
@@ -146,7 +147,7 @@ def choose_ports(broker_ids: Iterable[int], host: str, taken: Collection[int]) -
         wanted = [first, *(first + 1 + node_id % count for node_id in ids)]
         # A broker on this host, within the range, would be refused as an address of the gateway itself.
         crossed = any(first <= port <= first + count for port in taken)
-        if first + count <= 65_535 and not crossed and all(_is_free(host, port) for port in wanted):
+        if first + count <= MAX_PORT and not crossed and all(_is_free(host, port) for port in wanted):
             break
     else:
         raise MigrationError(

@@ -1,1 +1,1 @@
-"""One client connection and its broker connection: what is forwarded, measured, muted and answered here."""
+"""One client connection and its broker connection: requests are measured, forwarded, deferred or answered here."""

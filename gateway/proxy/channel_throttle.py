@@ -123,7 +123,7 @@ class ChannelThrottle:
     def record_volume_delay(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
         """Record a Produce of `amount` bytes that is delayed or refused because a volume is filling up."""
         if self._recorder is not None:
-            self._recorder.held(self.origin, bucket, amount, delay, now)
+            self._recorder.delayed_for_volume(self.origin, bucket, amount, delay, now)
 
     def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, *, firm: bool) -> bool:
         """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call.
@@ -255,7 +255,7 @@ class ChannelThrottle:
         if changed or self._gated:
             left = max(bucket.throttle_left(now), self._gate_delay)
         else:
-            left = still_held(bucket, max(0.0, self.until - now), self._limit, now)
+            left = mute_left(bucket, max(0.0, self.until - now), self._limit, now)
         self._ends = {bucket: now + left}
         for kind, of_kind in buckets.items():
             end = max(until for each, until in ends.items() if each.kind.name == kind)
@@ -316,7 +316,7 @@ class ChannelThrottle:
             self._counters.muted -= 1
 
 
-def still_held(bucket: Bucket, left: float, limit: float | None, now: float) -> float:
+def mute_left(bucket: Bucket, left: float, limit: float | None, now: float) -> float:
     """The remaining seconds of a mute after a change of the configuration: `left` remained of it, under `limit`.
 
     A token bucket knows the rest of its debt, but not how long its clients wait for each other. A window forgets a burst

@@ -339,7 +339,7 @@ class Session(BrokerSession):
         return None if self._slot is None else self._core.facts(self._begun, transferred, now)
 
     def late_to_authenticate(self, now: float) -> bool:
-        gate = self._core.connection.gate
+        gate = self._core.connection.authentication_gate
         return gate is not None and gate.required is not False and now > self._authenticate_by
 
     # The end.

@@ -20,7 +20,7 @@ class SessionContext:
     """The surroundings of a session. Its fields are common to all sessions of a listener; sizes are bytes.
 
     - `handlers`: the factories of request handlers by API key, those of the features; the proxy adds its own.
-    - `gate`: delays all producers, whatever their quotas.
+    - `produce_gate`: delays all producers, whatever their quotas.
     - `recorder`: gets every throttle.
     - `authentication_gate`: checks the requests of a client until it has authenticated; None if no client has to. A client has
       `authentication_seconds` for that.
@@ -36,7 +36,7 @@ class SessionContext:
     translate: Translate
     max_frame_bytes: int
     handlers: dict[int, HandlerFactory] = field(default_factory=dict)
-    gate: ProduceGate = field(default_factory=ProduceGate)
+    produce_gate: ProduceGate = field(default_factory=ProduceGate)
     recorder: Recorder | None = None
     authentication_gate: RequestGate | None = None
     authentication_seconds: float = 30.0

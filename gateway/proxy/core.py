@@ -42,12 +42,11 @@ class SessionCore:
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
-        self.throttle = ChannelThrottle(wire, context.counters, context.recorder, context.gate)
+        self.throttle = ChannelThrottle(wire, context.counters, context.recorder, context.produce_gate)
         fetch = FetchHandler(self.client, self.throttle)
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
-        gate = context.authentication_gate
         self.connection = connection = Connection(
-            self.client, self.throttle, wire, self._send_own_request, self.responses, gate
+            self.client, self.throttle, wire, self._send_own_request, self.responses, context.authentication_gate
         )
         fast_path = FastPath(
             self.client,
@@ -66,9 +65,9 @@ class SessionCore:
 
     def begin(self, now: float) -> None:
         """Check the limits of the client's user, unless the client still has to authenticate."""
-        connection = self.connection
-        if connection.gate is None or connection.gate.required is False:
-            connection.admit_user(NO_API, now)
+        gate = self.connection.authentication_gate
+        if gate is None or gate.required is False:
+            self.connection.admit_user(NO_API, now)
             if self.throttle.active:
                 self.requests.pause_where_muted()
 

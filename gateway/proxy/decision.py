@@ -45,16 +45,12 @@ class Decision:
     def decide(self, request: Request, now: float) -> Verdict:
         """Decide the request. After WAIT, the next call is for the same request. Raises EndConnection, ProtocolError."""
         connection = self._connection
-        gate = connection.gate
+        gate = connection.authentication_gate
         if gate is not None:
-            admitted = gate.admit(request.header.api_key, request.size)
-            if not admitted:
+            if not gate.admit(request.header.api_key, request.size):
                 return DEFER
-            if gate.required is False:
-                if not connection.admit_user(request.header.api_key, now):
-                    return DEFER
-                if self._throttle.active:
-                    return DEFER
+            if gate.required is False and (not connection.admit_user(request.header.api_key, now) or self._throttle.active):
+                return DEFER
         handler, self._waiting = self._waiting, None
         if handler is None:
             if (

@@ -11,12 +11,12 @@ from gateway.proxy.in_flight import Entry, InFlight
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.own_topics import OwnTopics, mark_at
 from protocol.api_keys import ApiKey
+from protocol.bodies.produce import TIMEOUT_BYTES
 from protocol.cursor import LENGTH_BYTES
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _PREFIX_AT: Final = 12
 """Behind the length, the API key, the version and the correlation id."""
-_TIMEOUT_BYTES: Final = 4
 
 
 class FastPath:
@@ -121,9 +121,9 @@ class FastPath:
         own = self._own_topics.prefixes(version)
         if own != self._own:
             self._own = own
-            self._own_bytes = _TIMEOUT_BYTES + max([len(prefix) for prefix in own], default=-_TIMEOUT_BYTES)
+            self._own_bytes = TIMEOUT_BYTES + max([len(prefix) for prefix in own], default=-TIMEOUT_BYTES)
             self._own_marks = self._own_topics.marks(version)
-            self._own_mark_at = mark_at(version) + _TIMEOUT_BYTES
+            self._own_mark_at = mark_at(version) + TIMEOUT_BYTES
 
     def begin(self, buckets: tuple[Bucket, ...], entry: Entry | None, size: int, amount: int, now: float) -> None:
         """Charge a request of `size` bytes for its first `amount` bytes.
@@ -151,4 +151,4 @@ class FastPath:
                 self._throttle.start((delay, enforced), now, bucket, entry if pending else None, cost)
 
     def _is_own_at(self, chunk: bytes, acks_end: int) -> bool:
-        return chunk.startswith(self._own, acks_end + _TIMEOUT_BYTES)
+        return chunk.startswith(self._own, acks_end + TIMEOUT_BYTES)

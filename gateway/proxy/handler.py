@@ -19,9 +19,6 @@ from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
-MAX_RAW_BYTES: Final = 512 * 1024
-"""The longest frame that is not a request: Kafka's default of sasl.server.max.receive.size."""
-
 MAX_COLLECTED_REQUEST_BYTES: Final = 1 << 20
 """The longest request of an administrator, or of a login, that is collected."""
 
@@ -245,10 +242,10 @@ class Connection:
     `send_own_request` sends a request of Weir to the broker, before the requests that wait for the handler. The broker answers
     it as a request of this client. The client never sees the answer. If the connection ends first, there is no callback.
 
-    `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
-    not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
-    `direction` is the state of the way from the client to the broker. `due` are the answers that the client has not got whole.
-    `ending` is the reason of `end`, until then.
+    `authentication_gate` is None once the client has authenticated. `raw` takes the next frame if that is not a request.
+    `peer` is the client's address for the log. `on_close` is called when the connection is gone. `direction` is the state of
+    the way from the client to the broker. `due` are the answers that the client has not got whole. `ending` is the reason of
+    `end`, until then.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
@@ -256,12 +253,12 @@ class Connection:
     __slots__ = (
         "_refuse",
         "authentication",
+        "authentication_gate",
         "client",
         "direction",
         "due",
         "ending",
         "fetch",
-        "gate",
         "on_close",
         "peer",
         "produce",
@@ -281,7 +278,7 @@ class Connection:
         wire: Wire,
         send_own_request: SendOwnRequest,
         due: DueAnswers,
-        gate: RequestGate | None = None,
+        authentication_gate: RequestGate | None = None,
     ) -> None:
         self.client = client
         self.due = due
@@ -290,7 +287,7 @@ class Connection:
         self._refuse = wire.refuse
         self.direction = RequestDirection()
         self.send_own_request = send_own_request
-        self.gate = gate
+        self.authentication_gate = authentication_gate
         self.authentication: Authentication | None = None
         self.raw: TakeRaw | None = None
         self.peer = ""
@@ -307,7 +304,7 @@ class Connection:
 
         `api_key` is the request that the time over the limit is recorded for. Returns False if the connection is refused.
         """
-        self.gate = None
+        self.authentication_gate = None
         if self.slot is None:
             return True
         verdict = self.slot.identify(self.client.user, now)
@@ -356,12 +353,12 @@ class Connection:
         self.send_own_request = _send_nothing
         self.produce = self.fetch = self.share_fetch = None
 
-    def has_to_queue(
+    def enter_queues(
         self, kinds: tuple[str, ...], request: Request, now: float, units: int = 0, *, collects: bool = False
     ) -> bool:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
 
-        The caller defers the request, and asks again when the request comes again. `units` is the cost if a handler counts it.
+        True: the caller defers the request, and calls again when it comes again. `units` is the cost if a handler counts it.
         A caller that `collects` the request at its turn calls `Client.leave_queue` once it is whole.
         """
         client, arrives = self.client, collects and not request.whole

@@ -65,15 +65,15 @@ class DueAnswers(Protocol):
 
 
 class ChargedFetch(Special):
-    """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
+    """A Fetch or ShareFetch whose answer is charged to the entry's buckets.
 
-    A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`). With
-    `muted`, the request has muted its client already, so its answer does not. Of a muted Fetch, `requested` are the bytes that
-    the buckets' lines have noted as dropped (`Line.drop`). `behind` is the client's when it fetched.
-    `size` are the bytes that its answer was charged. `in_session`: it continues a fetch session.
+    Under a quota, a Fetch requests at most `requested` bytes. A part of them is set aside in each of the buckets until the
+    answer has come, or for a second at most (`Line.generation`). With `muted`, the request has muted its client already, so its
+    answer does not. The lines of the buckets have then noted `dropped` bytes (`Line.drop`). `behind` is the client's when it
+    fetched. `size` are the bytes that its answer was charged. `in_session`: it continues a fetch session.
     """
 
-    __slots__ = ("behind", "in_session", "muted", "requested", "reserved", "size")
+    __slots__ = ("behind", "dropped", "in_session", "muted", "requested", "reserved", "size")
 
     def __init__(self, *, muted: bool = False, behind: int = 0, in_session: bool = False) -> None:
         self.muted = muted
@@ -81,6 +81,7 @@ class ChargedFetch(Special):
         self.in_session = in_session
         self.size = 0
         self.requested = 0
+        self.dropped = 0
         self.reserved: tuple[tuple[Bucket, int, int], ...] = ()
         """A bucket, the bytes that are set aside in it, and the generation of its line."""
 

@@ -71,7 +71,7 @@ class Membership:
         """Note a request that begins the session timeout anew."""
         self._beat = now
 
-    def is_free(self, now: float) -> bool:
+    def take_free_heartbeat(self, now: float) -> bool:
         """True if a heartbeat costs nothing now. The caller lets it pass."""
         if now >= self._proven_until or now < self._freed + FREE_HEARTBEAT_SECONDS:
             return False

@@ -15,7 +15,6 @@ from gateway.proxy.handler import (
     DEFER,
     FORWARD,
     HANDLER_COST,
-    MAX_RAW_BYTES,
     MAX_TURN_COST,
     WAIT,
     Answer,
@@ -37,6 +36,7 @@ from gateway.proxy.splitter import Splitter
 from gateway.proxy.states import CLIENT_UNREAD, HANDLER, IN_FLIGHT, MUTED, RequestEvent, RequestState
 from gateway.proxy.wire import Wire, Write
 from protocol.api_keys import ApiKey
+from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.headers import parse_request_header
@@ -257,8 +257,8 @@ class RequestStream:
         data, pos = splitter.data, splitter.pos
         size = read_i32_be(data, pos)
         after = pos + LENGTH_BYTES + size
-        if not 0 <= size <= MAX_RAW_BYTES:
-            raise InvalidFrame("raw_length", f"a SASL token of {size} bytes, at most {MAX_RAW_BYTES} are taken")
+        if not 0 <= size <= sasl.MAX_FRAME_BYTES:
+            raise InvalidFrame("raw_length", f"a SASL token of {size} bytes, at most {sasl.MAX_FRAME_BYTES} are taken")
         if self._direction.state is RequestState.HALF_CLOSED:
             splitter.drop(after)
         elif after > len(data):

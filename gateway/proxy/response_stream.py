@@ -10,7 +10,7 @@ from librt.strings import read_i32_be
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.collected import HeldAnswers
 from gateway.proxy.context import SessionContext
-from gateway.proxy.handler import MAX_RAW_BYTES, EndConnection, InterceptedRequest, OwnAnswer
+from gateway.proxy.handler import EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest
 from gateway.proxy.latency import AnswerLatency
@@ -33,7 +33,7 @@ from gateway.proxy.response_bodies import (
 from gateway.proxy.reuse import Reuse
 from gateway.proxy.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
-from protocol.bodies import addresses, node_endpoints, produce
+from protocol.bodies import addresses, node_endpoints, produce, sasl
 from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
@@ -213,7 +213,7 @@ class ResponseStream:
         return isinstance(special, InterceptedRequest) and special.raw
 
     def _due_raw(self, size: int) -> Entry:
-        if not 0 <= size <= MAX_RAW_BYTES:
+        if not 0 <= size <= sasl.MAX_FRAME_BYTES:
             raise InvalidFrame("broker_raw_length", f"the broker sends a SASL token of {size} bytes")
         self.raw_due -= 1
         return self._in_flight[0]
@@ -257,7 +257,7 @@ class ResponseStream:
         """As `_open`, for a response of the broker's that the client gets."""
         api_key, version = entry.api_key, entry.version
         if version >= SEARCHED_SINCE.get(api_key, NEVER):
-            if api_key != _PRODUCE or not self._is_clean(chunk, pos, after, entry.key):
+            if api_key != _PRODUCE or not self._remember_if_clean(chunk, pos, after, entry.key):
                 return self._search(pieces, chunk, start, pos, after, entry, now)
         elif version >= REWRITES.get(api_key, NO_REWRITE)[0]:
             if api_key == _METADATA and after > len(chunk):
@@ -277,8 +277,8 @@ class ResponseStream:
         pieces += (memoryview(chunk)[start:pos], self._patched(front, entry, now))
         return behind
 
-    def _is_clean(self, chunk: bytes, pos: int, after: int, key: int) -> bool:
-        """True for a Produce response for one partition without optional fields. It is remembered."""
+    def _remember_if_clean(self, chunk: bytes, pos: int, after: int, key: int) -> bool:
+        """Remember a Produce response for one partition without optional fields. False for any other response."""
         throttle = produce.single_partition_throttle(chunk, pos, min(after, len(chunk)), key & 0xFFFF)
         if throttle + _THROTTLE_AND_TAGS != after or chunk[after - 1 : after] != _NO_TAGS:
             return False

@@ -107,7 +107,7 @@ class Recorder(Protocol):
         """A request used `amount` of a bucket that was over its limit."""
         ...
 
-    def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
+    def delayed_for_volume(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
         """A Produce of `amount` bytes (0: they are recorded later) is delayed for `seconds` because a volume is filling up.
 
         `bucket` is the client's own, and has no part in the decision.

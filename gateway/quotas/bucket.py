@@ -135,7 +135,7 @@ class Bucket:
             self.first_requests.waiting += amount
         return delay, enforced, turn
 
-    def enter(self, longest: float, now: float, patience: float = 0.0) -> QuotaVerdict:
+    def charge_connection(self, longest: float, now: float, patience: float = 0.0) -> QuotaVerdict:
         """Count one connection. If the enforced delay is above `patience`, the connection is refused and uses nothing.
 
         Kafka records the connection, checks, and takes it back (`recordIpConnectionMaybeThrottle`). The delay is at most
@@ -173,15 +173,15 @@ class Bucket:
         """True if a response over the quota is not sent. The caller then undoes its charge."""
         return self.meter is not None and self.meter.takes_back
 
-    def refuse(self, now: float) -> QuotaVerdict:
-        """The time that a request waits if it may only begin within the quota."""
+    def admit(self, now: float) -> QuotaVerdict:
+        """The verdict on a request that may only begin within the quota. Nothing is charged."""
         return (0.0, False) if self.meter is None else self._verdict(self.meter, self.meter.delay(now), now)
 
-    def refuse_fetch(self, consumer: Consumer, now: float) -> QuotaVerdict:
-        """As `refuse`, for a Fetch: its consumer waits for its turn as well, and keeps its place until then."""
+    def admit_fetch(self, consumer: Consumer, now: float) -> QuotaVerdict:
+        """As `admit`, for a Fetch: its consumer waits for its turn as well, and keeps its place until then."""
         meter = self.meter
         if meter is None or not self.policy.enforce or meter.takes_back:
-            return self.refuse(now)
+            return self.admit(now)
         return self._queue(meter, consumer, now, served=False)
 
     def _queue(self, meter: Meter, consumer: Consumer, now: float, *, served: bool) -> QuotaVerdict:
@@ -262,11 +262,11 @@ class Bucket:
                 self.others_marks[self.policy.newest] = self.others_total
 
     def rebind(self, policy: Policy, kept: Sequence[int]) -> None:
-        """Follow another policy. `kept` are the places of the marks that stay."""
+        """Follow another policy. `kept` are the positions of the marks that stay."""
         self.policy = policy
-        self.marks = [self.marks[place] for place in kept]
+        self.marks = [self.marks[position] for position in kept]
         if self.others_marks is not None:
-            self.others_marks = [self.others_marks[place] for place in kept]
+            self.others_marks = [self.others_marks[position] for position in kept]
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""

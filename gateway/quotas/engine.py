@@ -253,8 +253,8 @@ class QuotaEngine:
 
     def _follow_windows(self, now: float) -> None:
         policies = {name: kept.policy for name, kept in self._kept.items()}
-        for name, places in follow_windows(policies, self.settings, now).items():
-            self._kept[name].follow_window(policies[name], places)
+        for name, positions in follow_windows(policies, self.settings, now).items():
+            self._kept[name].follow_window(policies[name], positions)
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
@@ -310,7 +310,7 @@ class QuotaEngine:
 
     def throttle_totals(self) -> list[ThrottleTotals]:
         totals = {name: kept.totals for name, kept in self._kept.items()}
-        return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in totals.items()]
+        return [ThrottleTotals(name, tuple(total.counts), total.seconds) for name, total in totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = self._bucket(kind, resolution, now)
@@ -342,7 +342,7 @@ class QuotaEngine:
         tags = resolution.tags
         if tags.group is None or not self.group_buckets.in_tree(kind.name, tags.group):
             return self.meters.meter(kind.name, resolution.limit, now)
-        return self.group_buckets.meter(kind, tags, self._parent(kind, tags, now), self.meters.share, now)
+        return self.group_buckets.meter(kind, tags, self._parent(kind, tags, now), self.meters.part, now)
 
     def _again(self, kind: QuotaKind, resolution: Resolution) -> Resolution:
         return self.group_buckets.resolution(kind.name, self._table.again(kind.config_key, resolution))

@@ -45,8 +45,8 @@ def fill(capacity: float, wants: list[float], firsts: list[float], weights: list
     )
     weight = sum([weights[index] for _, index in open_ended])
     last = len(open_ended) - 1
-    for place, (_, index) in enumerate(open_ended):
-        part = rest if place == last else rest * weights[index] / weight
+    for position, (_, index) in enumerate(open_ended):
+        part = rest if position == last else rest * weights[index] / weight
         part = min(part, wants[index] - firsts[index])
         found[index] += part
         rest -= part
@@ -109,6 +109,6 @@ class ShareTree:
                     [firsts[child] for child in members],
                     [self._weights[child] for child in members],
                 )
-                for place, child in enumerate(members):
-                    found[child] = parts[place]
+                for position, child in enumerate(members):
+                    found[child] = parts[position]
         return found

@@ -72,7 +72,7 @@ class _KindShares:
 
     def follow(self, tree: KindTree) -> None:
         self.tree = tree
-        self.buckets = {name: bucket for name, bucket in self.buckets.items() if name in tree.places}
+        self.buckets = {name: bucket for name, bucket in self.buckets.items() if name in tree.positions}
         self.demands = [0.0] * len(tree.groups)
         self.found = [0.0] * len(tree.groups)
         self.quiet = False
@@ -112,7 +112,7 @@ class GroupBuckets:
     def in_tree(self, kind: str, group: str) -> bool:
         """True if the group shares a capacity of the kind with others."""
         shares = self._kinds.get(kind)
-        return shares is not None and group in shares.tree.places
+        return shares is not None and group in shares.tree.positions
 
     def resolution(self, kind: str, resolution: Resolution) -> Resolution:
         """The resolution with the smallest ceiling of the group and the groups above it."""
@@ -126,8 +126,8 @@ class GroupBuckets:
     def in_order(self, kind: str, buckets: Mapping[Tags, Bucket]) -> list[Bucket]:
         """The buckets of groups, those of parents first."""
         shares = self._kinds.get(kind)
-        places = {} if shares is None else shares.tree.places
-        found = [(places.get(tags.group, 0), bucket) for tags, bucket in buckets.items() if tags.group is not None]
+        positions = {} if shares is None else shares.tree.positions
+        found = [(positions.get(tags.group, 0), bucket) for tags, bucket in buckets.items() if tags.group is not None]
         found.sort(key=lambda each: each[0])
         return [bucket for _, bucket in found]
 
@@ -137,14 +137,14 @@ class GroupBuckets:
         above = None if name is None else self._kinds[kind].tree.parents.get(name)
         return None if above is None else Tags(None, None, group=above)
 
-    def meter(self, kind: QuotaKind, tags: Tags, parent: Bucket | None, share: Part, now: float) -> GroupMeter:
-        """A new meter for a group's bucket. `share` is this gateway's part."""
+    def meter(self, kind: QuotaKind, tags: Tags, parent: Bucket | None, part: Part, now: float) -> GroupMeter:
+        """A new meter for a group's bucket. `part` is this gateway's."""
         shares = self._kinds[kind.name]
         name = tags.group or ""
-        rate = shares.tree.entitlements[shares.tree.places[name]]
+        rate = shares.tree.entitlements[shares.tree.positions[name]]
         full = 1.0 if kind.full_request is None else float(kind.full_request.amount)
         inner = EntitledBucket(rate, rate, self._burst_seconds(shares, name), full, now)
-        own = SharedMeter(inner, rate, *share, exact=True) if self._shared else inner
+        own = SharedMeter(inner, rate, *part, exact=True) if self._shared else inner
         above = None if parent is None or not isinstance(parent.meter, GroupMeter) else parent.meter
         meter = GroupMeter(own, inner, rate, above)
         meter.set_rates(rate, rate, shares.tree.limits[name], self._interval, now)
@@ -200,7 +200,7 @@ class GroupBuckets:
         for (kind, name), demand in demands.items():
             known = self._kinds.get(kind)
             if known is not None and name in known.tree.leaves:
-                known.demands[known.tree.places[name]] = demand
+                known.demands[known.tree.positions[name]] = demand
         for shares in self._kinds.values():
             idle = not any(shares.demands)
             if idle and shares.quiet and not changed:
@@ -209,15 +209,15 @@ class GroupBuckets:
             shares.found = shares.tree.tree.divide(shares.demands)
             entitlements = shares.tree.entitlements
             for name, bucket in shares.buckets.items():
-                meter, place = bucket.meter, shares.tree.places[name]
+                meter, position = bucket.meter, shares.tree.positions[name]
                 if not isinstance(meter, GroupMeter):
                     continue
                 if changed and name not in shares.tree.leaves:
                     meter.set_burst(interval)
-                rate = max(shares.found[place], entitlements[place])
+                rate = max(shares.found[position], entitlements[position])
                 if rate > _NOTABLE_RAISE * meter.limit and meter.delay(now) > _LONG_DELAY_SECONDS:
                     self.raised = True
-                meter.set_rates(shares.found[place], entitlements[place], shares.tree.limits[name], interval, now)
+                meter.set_rates(shares.found[position], entitlements[position], shares.tree.limits[name], interval, now)
                 if not bucket.policy.enforce and name not in shares.tree.leaves:
                     meter.forgive(now)  # nobody waits, so nobody pays a debt off; buckets of leaves forgive what they count
 
@@ -226,20 +226,20 @@ class GroupBuckets:
         for kind, shares in self._kinds.items():
             tree = shares.tree
             levels = [0] * len(tree.groups)
-            for place, group in enumerate(tree.groups):
-                share, bucket = tree.shares[place], shares.buckets.get(group.name)
-                levels[place] = levels[share.parent] + 1 if share.parent >= 0 else 0
+            for position, group in enumerate(tree.groups):
+                share, bucket = tree.shares[position], shares.buckets.get(group.name)
+                levels[position] = levels[share.parent] + 1 if share.parent >= 0 else 0
                 yield GroupShareRow(
                     kind=kind,
                     group=group.name,
                     parent=tree.parents[group.name] or "",
-                    level=levels[place],
+                    level=levels[position],
                     weight=share.weight,
                     guarantee=share.guarantee,
                     ceiling=None if share.ceiling == inf else share.ceiling,
-                    entitlement=tree.entitlements[place],
-                    allocation=shares.found[place],
-                    wants_more=shares.demands[place] == inf,
+                    entitlement=tree.entitlements[position],
+                    allocation=shares.found[position],
+                    wants_more=shares.demands[position] == inf,
                     use=0.0 if bucket is None else bucket.rate_of_all(now),
                 )
 

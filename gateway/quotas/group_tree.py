@@ -30,10 +30,11 @@ class KindTree:
     """The groups that share a capacity of one kind: those with a ceiling, their own or of a group above, and with a relative.
 
     A group without numbers of its own below such a ceiling has the weight 1. `limits` are the smallest ceilings on the paths.
-    `entitlements` are those of `ShareTree`, and for a group without one a part of `LEAST_PART`.
+    `entitlements` are those of `ShareTree`, and for a group without one a part of `LEAST_PART`. `positions` has the index of
+    each group in the lists, by name.
     """
 
-    __slots__ = ("ceilings", "entitlements", "groups", "leaves", "limits", "parents", "places", "shares", "tree")
+    __slots__ = ("ceilings", "entitlements", "groups", "leaves", "limits", "parents", "positions", "shares", "tree")
 
     def __init__(self, key: str, groups: Sequence[Group], table: QuotaTable) -> None:
         by_name = {group.name: group for group in groups}
@@ -43,7 +44,7 @@ class KindTree:
         self.ceilings = {path[0]: ceiling(key, path[0], table) for path in paths}
         self.parents: dict[str, str | None] = {}
         self.limits: dict[str, float] = {}
-        self.places: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         self.groups: list[Group] = []
         self.shares: list[Share] = []
         for path in sorted(paths, key=len):
@@ -51,19 +52,19 @@ class KindTree:
             limit = min([self.ceilings[each] for each in path])
             if limit == inf:
                 continue
-            parent = path[1] if len(path) > 1 and path[1] in self.places else None
+            parent = path[1] if len(path) > 1 and path[1] in self.positions else None
             group = by_name[name]
             self.parents[name] = parent
             self.limits[name] = limit
-            self.places[name] = len(self.groups)
+            self.positions[name] = len(self.groups)
             self.groups.append(group)
-            place = ROOT if parent is None else self.places[parent]
+            position = ROOT if parent is None else self.positions[parent]
             weight, guarantee = group.weights.get(key, 1.0), group.guarantees.get(key, 0.0)
-            self.shares.append(Share(place, weight, min(guarantee, limit), self.ceilings[name]))
-        self.leaves = frozenset(self.places) - {parent for parent in self.parents.values() if parent is not None}
+            self.shares.append(Share(position, weight, min(guarantee, limit), self.ceilings[name]))
+        self.leaves = frozenset(self.positions) - {parent for parent in self.parents.values() if parent is not None}
         self.tree = ShareTree(self.shares)
         least = [LEAST_PART * self.limits[group.name] / len(self.groups) for group in self.groups]
-        self.entitlements = [max(each, least[place]) for place, each in enumerate(self.tree.entitlements)]
+        self.entitlements = [max(each, least[position]) for position, each in enumerate(self.tree.entitlements)]
 
 
 def ceiling(key: str, group: str, table: QuotaTable) -> float:

@@ -58,7 +58,7 @@ class KindBuckets:
         return [bucket for tags, bucket in self.by_tags.items() if not in_scope(tags, self._kind.name, by_broker=by_broker)]
 
     def follow_window(self, policy: Policy, kept: list[int]) -> None:
-        """Follow the policy of another quota window. `kept` are the places of the marks that stay."""
+        """Follow the policy of another quota window. `kept` are the positions of the marks that stay."""
         self.policy = policy
         for bucket in self.by_tags.values():
             bucket.rebind(policy, kept)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import Final, NamedTuple
 
-MAX_THROTTLE_TIME_MS = 2**31 - 1
+from protocol.throttle import MAX_THROTTLE_MS
 
 FETCH_SLICE_SECONDS: Final = 0.05
 """A Fetch that finds an empty bucket may take this much of the quota at once. A smaller slice would slow a fast consumer by
@@ -40,9 +40,7 @@ class Meter(ABC):
     __slots__ = ("_limit",)
 
     def __init__(self, limit: float) -> None:
-        if limit <= 0:
-            raise ValueError(f"limit {limit} must be positive")
-        self._limit = limit
+        self._limit = positive(limit)
 
     @property
     def limit(self) -> float:
@@ -138,6 +136,13 @@ class Meter(ABC):
         """Replace the use by the dump of a meter of the same algorithm, limit and window."""
 
 
+def positive(limit: float) -> float:
+    """The limit itself. Raises ValueError if no meter can have it."""
+    if limit <= 0:
+        raise ValueError(f"limit {limit} must be positive")
+    return limit
+
+
 def carry_over(old: Meter, new: Meter, now: float) -> None:
     """Fill `new`, of the same algorithm and limit but another window, with the use and the debt of `old`.
 
@@ -159,7 +164,7 @@ def throttle_time_ms(delay: float) -> int:
 
     A long delay saturates. Kafka keeps its low 32 bits, which may be negative and let the client through.
     """
-    return floor(min(delay * 1000.0 + 0.5, MAX_THROTTLE_TIME_MS))
+    return floor(min(delay * 1000.0 + 0.5, MAX_THROTTLE_MS))
 
 
 def precharge(meter: Meter | None, used: float, now: float) -> None:

@@ -12,12 +12,12 @@ from gateway.quotas.shared_meter import Part, SharedMeter
 class NewMeters:
     """Makes meters by the algorithms of `settings`. With `shared`, they can be charged with the use of peers.
 
-    `share` is this gateway's part of a new shared meter.
+    `part` is this gateway's part of a new shared meter.
     """
 
     def __init__(self, settings: QuotaSettings, *, shared: bool) -> None:
         self.settings = settings
-        self.share = Part()
+        self.part = Part()
         self._shared = shared
 
     def meter(self, kind: str, limit: float, now: float) -> Meter:
@@ -67,4 +67,4 @@ class NewMeters:
         return KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
 
     def _with_peers(self, meter: Meter, limit: float) -> Meter:
-        return SharedMeter(meter, limit, *self.share) if self._shared else meter
+        return SharedMeter(meter, limit, *self.part) if self._shared else meter

@@ -67,13 +67,13 @@ class OwnTopics:
         found = {prefix[at] for prefix in self.prefixes(version)}
         return bytes([value in found for value in range(256)])
 
-    def has_room(self, size: int, now: float) -> bool:
+    def is_free(self, size: int, now: float) -> bool:
         """True if a Produce request of `size` bytes would be charged to no client."""
         return self._free.tokens(now) >= size
 
-    def free(self, size: int, now: float) -> bool:
+    def take_free(self, size: int, now: float) -> bool:
         """True if a Produce request of `size` bytes is charged to no client. The bytes count for the free amount."""
-        if not self.has_room(size, now):
+        if not self.is_free(size, now):
             return False
         self._free.charge(size, now)
         return True

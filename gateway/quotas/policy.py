@@ -17,7 +17,7 @@ MAX_MARKS: Final = 121
 class Policy:
     """The settings of the kinds with one quota window, and the moments at which their buckets mark their totals.
 
-    The moments are a ring; `newest` is the place of the last one. They cover the quota window. In a window of more than
+    The moments are a ring; `newest` is the position of the last one. They cover the quota window. In a window of more than
     `MAX_MARKS` seconds they are several ticks apart. `marking` is True if buckets have to mark their totals at this tick.
     """
 
@@ -53,13 +53,15 @@ class Policy:
         return amount / max(now - self.times[self.oldest], self.span)
 
     def follow(self, before: "Policy", now: float) -> list[int]:
-        """Take over the moments of another policy that lie in this window. Returns the place that each had there."""
+        """Take over the moments of another policy that lie in this window. Returns the position that each had there."""
         oldest = before.oldest
-        places = [*range(oldest, len(before.times)), *range(oldest)]
-        recent = [place for place in places if now - before.times[place] <= self._window_seconds][-len(self.times) :]
+        positions = [*range(oldest, len(before.times)), *range(oldest)]
+        recent = [position for position in positions if now - before.times[position] <= self._window_seconds][
+            -len(self.times) :
+        ]
         recent = recent or [before.newest]
         kept = [recent[0]] * (len(self.times) - len(recent)) + recent
-        self.times = [before.times[place] for place in kept]
+        self.times = [before.times[position] for position in kept]
         self.newest = len(kept) - 1
         return kept
 
@@ -74,10 +76,10 @@ def policies_of(settings: QuotaSettings, now: float) -> dict[str, Policy]:
 def follow_windows(policies: dict[str, Policy], settings: QuotaSettings, now: float) -> dict[str, list[int]]:
     """Give the kinds of each changed window a policy that continues the moments of the one before.
 
-    Returns the places that these moments had before, by kind.
+    Returns the positions that these moments had before, by kind.
     """
     changed: dict[tuple[Policy, Window], tuple[Policy, list[int]]] = {}
-    places: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for name, kind in KINDS.items():
         before, window = policies[name], settings.window_of(kind)
         before.enforce = settings.enforce
@@ -86,25 +88,25 @@ def follow_windows(policies: dict[str, Policy], settings: QuotaSettings, now: fl
         if (before, window) not in changed:
             policy = Policy(settings.enforce, window, now)
             changed[before, window] = policy, policy.follow(before, now)
-        policies[name], places[name] = changed[before, window]
-    return places
+        policies[name], positions[name] = changed[before, window]
+    return positions
 
 
 class KindTotals:
-    """The throttle decisions of one kind."""
+    """The throttle decisions of one kind, as a histogram: see `ThrottleTotals`."""
 
-    __slots__ = ("buckets", "seconds")
+    __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.buckets = [0] * (len(THROTTLE_BOUNDS) + 1)
+        self.counts = [0] * (len(THROTTLE_BOUNDS) + 1)
         self.seconds = 0.0
 
     def note(self, delay: float) -> None:
-        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
+        self.counts[bisect_left(THROTTLE_BOUNDS, delay)] += 1
         self.seconds += delay
 
     def correct(self, delay: float, shorter: float) -> None:
         """Replace a delay that was noted by a shorter one."""
-        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
-        self.buckets[bisect_left(THROTTLE_BOUNDS, shorter)] += 1
+        self.counts[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
+        self.counts[bisect_left(THROTTLE_BOUNDS, shorter)] += 1
         self.seconds += shorter - delay

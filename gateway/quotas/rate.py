@@ -9,7 +9,7 @@ Kafka looks at a rate right after each record only. Weir looks at any time, so o
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.quotas.meter import Meter, PastUse, Window
+from gateway.quotas.meter import Meter, PastUse, Window, positive
 
 
 class Rate(Protocol):
@@ -213,9 +213,7 @@ class WindowMeter(Meter):
         return self._limit * self._span
 
     def set_limit(self, limit: float, now: float) -> None:  # noqa: ARG002
-        if limit <= 0:
-            raise ValueError(f"limit {limit} must be positive")
-        self._limit = limit
+        self._limit = positive(limit)
 
     def forgive(self, now: float) -> None:
         """Scale the recorded amounts down to the limit: a client that waits uses no more."""

@@ -59,7 +59,7 @@ class BucketUse:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSpent:
+class TopicRateUse:
     """The use that a topic's rate still counts, by the rule `meter` and `window`; the name None stands for all topics together.
 
     `elsewhere` is the use through other gateways. `broker`: at this broker alone, as in `Tags`.
@@ -72,7 +72,7 @@ class TopicSpent:
     elsewhere: tuple[PastUse, ...] = ()
     broker: int | None = None
 
-    def aged(self, seconds: float) -> "TopicSpent":
+    def aged(self, seconds: float) -> "TopicRateUse":
         """Return the same use, as it is `seconds` later."""
         return replace(self, here=_aged(self.here, seconds), elsewhere=_aged(self.elsewhere, seconds))
 

@@ -139,7 +139,7 @@ class ShadowEngine(QuotaEngine):
             self._above, self._groups = _parents(settings), settings.groups
         super().apply(alone, now, prepared)
 
-    def acquire_limited(
+    def acquire_shadows(
         self,
         kind: str,
         user: str,
@@ -235,7 +235,7 @@ class EngineWithShadows(QuotaEngine):
         behind: int = 0,
         renamed: bool = False,
     ) -> tuple[Bucket, ...]:
-        shadows = self.shadows.acquire_limited(
+        shadows = self.shadows.acquire_shadows(
             kind, user, client_id, now, ip, claims, broker=broker, used=used, behind=behind, renamed=renamed
         )
         limited = limited and not shadows  # the client's own bucket is the first in any case

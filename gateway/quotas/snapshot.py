@@ -140,12 +140,12 @@ def wait_text(seconds: float) -> str:
 class ThrottleTotals:
     """All throttle decisions of one kind as a histogram, not cumulative.
 
-    `buckets[i]` counts times up to `THROTTLE_BOUNDS[i]` seconds; its last slot, beyond the bounds, counts the longer ones.
+    `counts[i]` has the times up to `THROTTLE_BOUNDS[i]` seconds; its last slot, beyond the bounds, has the longer ones.
     `seconds` is the sum of the times.
     """
 
     kind: str
-    buckets: tuple[int, ...]
+    counts: tuple[int, ...]
     seconds: float
 
 

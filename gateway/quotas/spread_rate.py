@@ -10,7 +10,7 @@ would leave the window with its own sample, as free credit. Each client that goe
 
 from collections.abc import Sequence
 
-from gateway.quotas.meter import Meter, PastUse, Window
+from gateway.quotas.meter import Meter, PastUse, Window, positive
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS
 
 
@@ -69,10 +69,8 @@ class SpreadRate(Meter):
         return self._limit * len(self._samples) * self._window.seconds
 
     def set_limit(self, limit: float, now: float) -> None:
-        if limit <= 0:
-            raise ValueError(f"limit {limit} must be positive")
         self._advance(now)
-        self._limit = limit
+        self._limit = positive(limit)
 
     def forgive(self, now: float) -> None:
         """Drop the debt, and scale all samples down to the limit."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from gateway.quotas.meter import Meter, PastUse, Window
+from gateway.quotas.meter import Meter, PastUse, Window, positive
 
 MAX_DEBT_SECONDS: Final = 3600.0
 """The longest debt of a client quota. A client that sends 100 MB at a quota of 1 KiB/s would otherwise mute all clients of its
@@ -87,13 +87,11 @@ class TokenBucket(Meter):
 
     def set_limit(self, limit: float, now: float) -> None:
         """Tokens and debts are kept, up to the new burst and the longest debt."""
-        if limit <= 0:
-            raise ValueError(f"limit {limit} must be positive")
-        self._tokens = self.tokens(now)
+        tokens = self.tokens(now)
+        self._limit = positive(limit)
         self._last = now
-        self._limit = limit
         self._burst = max(limit * self._burst_seconds, self._least_burst)
-        self._tokens = max(min(self._tokens, self._burst), -limit * self._max_debt_seconds)
+        self._tokens = max(min(tokens, self._burst), -limit * self._max_debt_seconds)
 
     def forgive(self, now: float) -> None:
         self._tokens = max(0.0, self.tokens(now))

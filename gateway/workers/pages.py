@@ -15,14 +15,12 @@ from prometheus_client.registry import Collector
 from gateway import clock
 from gateway.admin.config_answer import config_answer, config_facts
 from gateway.admin.configured import CONFIGURED
-from gateway.admin.connection_list import PATH as CONNECTIONS
-from gateway.admin.connection_list import ConnectionQuery, connections_page, merged
+from gateway.admin.connection_list import CONNECTIONS, ConnectionQuery, connections_page, merged
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, with_use
-from gateway.admin.forgive import PATH, read_filter
-from gateway.admin.group_list import PATH as GROUPS
-from gateway.admin.group_list import groups_page
-from gateway.admin.http import Page, PageServer, TcpAddress, json_page, shared, shared_metrics
+from gateway.admin.forgive import FORGIVE, read_filter
+from gateway.admin.group_list import GROUPS, groups_page
+from gateway.admin.http import Page, PageServer, TcpAddress, json_page, readiness, shared, shared_metrics
 from gateway.admin.json_text import JsonObject
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
@@ -114,7 +112,7 @@ class WorkersServer(PageServer):
             EXPLAIN: explain_page(self._explain),
             CONNECTIONS: connections_page(self._connections),
         }
-        super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={PATH: self._forgive})
+        super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={FORGIVE: self._forgive})
 
     def record_second(self) -> None:
         """No effect: the workers have the history."""
@@ -137,7 +135,7 @@ class WorkersServer(PageServer):
         """Every worker clears the debts, because each has its own bucket for a client. 503 if one of them does not answer."""
         wanted = await read_filter(request, self._places_of_quotas().config)
         running = {place.process: place.number for place in self._places if place.process and place.has_answered}
-        answers = await self._bodies(PATH, wanted.body())
+        answers = await self._bodies(FORGIVE, wanted.body())
         cleared = [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]
         silent = running.keys() - {process for process, _ in answers}
         if silent:
@@ -234,8 +232,7 @@ class WorkersServer(PageServer):
         return merged(query, await self._ask(f"{CONNECTIONS}?{request.rel_url.raw_query_string}&whole=true"))
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        reason = self._not_ready()
-        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+        return readiness(self._not_ready())
 
     async def _workers(self) -> web.Response:
         return await json_page({"generated_at": iso(clock.wall()), "workers": self._states()})

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import topic_lists
-from protocol.bodies.topic_lists import TopicResult, TopicsResponse
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.encoding import array_count, encode_message, encode_nullable_string, encode_string, spliced
 from protocol.error_codes import ErrorCode
@@ -129,16 +128,14 @@ def keep(
 
 def read_alter_response(api_key: int, version: int, frame: bytes) -> dict[tuple[int, str], ResourceResult]:
     """The results of a whole response frame by resource type and name. Raises `InvalidFrame`."""
-    response = _read_results(api_key, version, frame)
-    return {
-        (each.partitions, each.name or ""): ResourceResult(each.error, frame[each.start : each.end])
-        for each in response.results
-    }
+    results, _, _ = topic_lists.read_results(ApiKey(api_key), version, frame, _read_result)
+    return {(each.resource_type, each.name): ResourceResult(each.error, frame[each.start : each.end]) for each in results}
 
 
 def with_results(api_key: int, version: int, frame: bytes, results: Sequence[bytes]) -> bytes:
     """The response frame with these results instead of its own."""
-    return topic_lists.answer_with(ApiKey(api_key), version, frame, _read_results(api_key, version, frame), results)
+    _, start, end = topic_lists.read_results(ApiKey(api_key), version, frame, _read_result)
+    return topic_lists.answer_with(ApiKey(api_key), version, frame, start, end, results)
 
 
 def make_answer(api_key: int, version: int, correlation_id: int, results: Sequence[bytes]) -> bytes:
@@ -153,19 +150,24 @@ def result(api_key: int, version: int, error: int, message: str | None, resource
     return INT16.pack(error) + text + bytes((resource.resource_type,)) + name + (b"\0" if compact else b"")
 
 
-def _read_results(api_key: int, version: int, frame: Buffer) -> TopicsResponse:
-    return topic_lists.read_results(ApiKey(api_key), version, frame, _read_result)
+class _Result(NamedTuple):
+    """A broker's result for one resource, at `start` to `end` in its frame."""
+
+    resource_type: int
+    name: str
+    error: int
+    start: int
+    end: int
 
 
-def _read_result(reader: Reader) -> TopicResult:
-    """Decode a result. `partitions` holds the type of its resource."""
+def _read_result(reader: Reader) -> _Result:
     start = reader.pos
     error = reader.int16()
     reader.skip_string()
     resource_type = reader.byte()
-    name = reader.string()
+    name = reader.string() or ""
     reader.skip_tags()
-    return TopicResult(name, topic_lists.NO_ID, error, resource_type, start, reader.pos)
+    return _Result(resource_type, name, error, start, reader.pos)
 
 
 def read_describe_request(version: int, frame: Buffer, body_offset: int) -> DescribeConfigsRequest:

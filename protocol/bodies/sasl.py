@@ -16,7 +16,7 @@ RAW_TOKENS: Final = 0
 """After this version of SaslHandshake, clients send raw tokens with a length prefix; later ones use SaslAuthenticate."""
 
 MAX_FRAME_BYTES: Final = 512 * 1024
-"""Kafka's default of sasl.server.max.receive.size: the limit on a frame before authentication, without the length field."""
+"""Kafka's default of sasl.server.max.receive.size: the limit on a frame before authentication, and on a raw token."""
 
 _FLEXIBLE_SINCE: Final = 2  # SaslAuthenticate
 _LIFETIME_SINCE: Final = 1  # SaslAuthenticate

@@ -6,7 +6,7 @@ copied as bytes, so unknown tagged fields survive.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from protocol.api_keys import APIS, NEVER, ApiKey, request_header_version, response_header_version
 from protocol.cursor import INT16, INT32, Buffer, Reader
@@ -20,6 +20,7 @@ _TIMEOUT_BYTES: Final = 4
 _CONFIG_FLAGS_BYTES: Final = 3  # read-only, source, sensitive
 MAX_NAME_BYTES: Final = 249
 """The longest name of a topic (Kafka's `Topic.MAX_NAME_LENGTH`)."""
+_T = TypeVar("_T")
 _LEGAL_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_NAME_BYTES}}}")
 
 
@@ -145,17 +146,20 @@ def _skip_broker_ids(reader: Reader) -> None:
 
 def read_response(api_key: ApiKey, version: int, frame: Buffer) -> TopicsResponse:
     """The results of a whole response frame, of CreateTopics from v5 on with partition counts. Raises `InvalidFrame`."""
-    return read_results(api_key, version, frame, lambda reader: _read_result(reader, api_key, version))
+    return TopicsResponse(*read_results(api_key, version, frame, lambda reader: _read_result(reader, api_key, version)))
 
 
-def read_results(api_key: ApiKey, version: int, frame: Buffer, read: Callable[[Reader], TopicResult]) -> TopicsResponse:
-    """A whole response frame whose results are decoded by `read`. Raises `InvalidFrame`."""
+def read_results(api_key: ApiKey, version: int, frame: Buffer, read: Callable[[Reader], _T]) -> tuple[list[_T], int, int]:
+    """The results of a whole response frame, decoded by `read`, and the start and the end of their array.
+
+    Raises `InvalidFrame`.
+    """
     reader = Reader.of_whole_response(frame, header_version=response_header_version(api_key, version))
     if version >= APIS[api_key].throttle_since:
         reader.skip(INT32.size)
     start = reader.pos
     results = [read(reader) for _ in range(reader.count())]
-    return TopicsResponse(results, start, reader.pos)
+    return results, start, reader.pos
 
 
 def _read_result(reader: Reader, api_key: ApiKey, version: int) -> TopicResult:
@@ -198,10 +202,10 @@ def keep(api_key: ApiKey, version: int, frame: Buffer, request: TopicsRequest, t
     return spliced(frame, [(request.start, request.end, _array(elements, compact))])
 
 
-def answer_with(api_key: ApiKey, version: int, frame: Buffer, response: TopicsResponse, results: Sequence[bytes]) -> bytes:
-    """The response frame with these results instead of its own."""
+def answer_with(api_key: ApiKey, version: int, frame: Buffer, start: int, end: int, results: Sequence[bytes]) -> bytes:
+    """The response frame with these results instead of its own, whose array spans `start` to `end`."""
     compact = response_header_version(api_key, version) >= 1
-    return spliced(frame, [(response.start, response.end, _array(results, compact))])
+    return spliced(frame, [(start, end, _array(results, compact))])
 
 
 def make_answer(api_key: ApiKey, version: int, correlation_id: int, results: Sequence[bytes]) -> bytes:

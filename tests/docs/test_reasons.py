@@ -60,7 +60,7 @@ def found() -> dict[str, set[str]]:
         "weir_protocol_errors_total": protocol,
         "weir_connections_rejected_total": rejected,
         "weir_tls_handshake_failures_total": tls,
-        "weir_authentication_failures_total": set(sasl._FAILED),
+        "weir_authentication_failures_total": set(sasl._FAILURES),
     }
     return {metric: values - {""} for metric, values in of_metric.items()}
 

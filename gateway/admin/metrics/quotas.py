@@ -56,7 +56,7 @@ def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
         kind = KINDS.get(total.kind)
         if kind is not None and kind.api is not None and not total.seconds:
             continue  # most APIs have no rate
-        yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.buckets, total.seconds)
+        yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.counts, total.seconds)
 
 
 def _of_unit(unit: Unit) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from pydantic_core import InitErrorDetails
 from gateway.config.endpoints import ip_text
 from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
-from gateway.whole_number import MAX_INT64
+from gateway.whole_number import MAX_INT32, MAX_INT64
 
 _Count = Annotated[int, Field(gt=0, le=MAX_INT64)]
 
@@ -68,7 +68,7 @@ class ConnectionsConfig(AcceptSection):
     max_per_ip_overrides: Annotated[
         Mapping[str, int], PlainValidator(_overrides, json_schema_input_type=dict[str, int]), PlainSerializer(dict)
     ] = described("Open connections of single addresses (Kafka: `max.connections.per.ip.overrides`).", {}, unit="connections")
-    max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = described(
+    max_frame_bytes: Annotated[int, Field(gt=0, le=MAX_INT32)] = described(
         "Largest request; a reload changes it for new connections (Kafka: `socket.request.max.bytes`).",
         104_857_600,
         unit="bytes",

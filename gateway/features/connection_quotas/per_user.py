@@ -75,7 +75,7 @@ class UserConnections:
         if bucket is not None:
             self._engine.release(bucket, now)
             patience = 0.0 if bucket.takes_back else LONGEST_WAIT_SECONDS
-            delay, enforced = bucket.enter(inf, now, patience)
+            delay, enforced = bucket.charge_connection(inf, now, patience)
             if enforced and delay > patience:
                 self.refused += 1
                 return UserVerdict("creation_rate_per_user", self._hold())

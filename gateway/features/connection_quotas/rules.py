@@ -262,7 +262,7 @@ class ConnectionQuotas:
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
         bucket = self._engine.acquire_ip(KIND, ip, now, broker) if limit_address else None
         if bucket is not None:
-            delay, enforced = bucket.enter(longest, now)
+            delay, enforced = bucket.charge_connection(longest, now)
             self._engine.release(bucket, now)
             if enforced:
                 return Refusal("connection_creation_rate", delay)
@@ -271,7 +271,7 @@ class ConnectionQuotas:
             and self._shadows is not None
             and (shadow := self._shadows.acquire_ip(KIND, ip, now, broker)) is not None
         ):
-            shadow.enter(longest, now)
+            shadow.charge_connection(longest, now)
             self._shadows.release(shadow, now)
         quota = self.listeners[listener]
         quota.throttle_seconds_total += max(self.gateway.record(now, enforce=enforce), quota.record(now, enforce=enforce))

@@ -178,7 +178,7 @@ class MutationHandler:
                 del left[found.start]
                 merged.append(frame[found.start : found.end])
         merged += [frame[result.start : result.end] for result in left.values()]
-        return topic_lists.answer_with(self._key, self._version, frame, response, merged)
+        return topic_lists.answer_with(self._key, self._version, frame, response.start, response.end, merged)
 
     def lose(self, now: float) -> None:
         """Charge the forecast: nobody will learn the outcome. A later answer changes nothing."""

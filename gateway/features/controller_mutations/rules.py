@@ -99,7 +99,7 @@ class MutationQuota:
 
     def _check(self, now: float) -> None:
         self.binding = max(self._buckets, key=lambda bucket: 0.0 if bucket.meter is None else bucket.meter.delay(now))
-        self._delay, self._enforced = self.binding.refuse(now)
+        self._delay, self._enforced = self.binding.admit(now)
         self._at = now
 
 

@@ -5,7 +5,6 @@ cuts the file there and finishes it. Running gateways do so with abandoned files
 thread of their own.
 """
 
-import fcntl
 import gzip
 import logging
 import os
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.features.ledger.unsent_lines import UNSENT
+from gateway.files.flock import lock
 from gateway.files.path_faults import write_remedy
 from gateway.ledger_paths import file_name, in_progress_name
 
@@ -181,26 +181,19 @@ class LedgerFiles:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
             except (FileExistsError, FileNotFoundError):  # the latter: another worker has just deleted the empty folder
                 continue
-            if not self._lock(descriptor):  # another gateway of this name has just started, and deletes the empty file
+            if not lock(descriptor, self._warn_of_no_locks):
                 os.close(descriptor)
-                continue
+                continue  # another gateway of this name has just started, and deletes the empty file
             part = self._parts[folder] = _Part(descriptor, path, finished, now)
             return part
 
-    def _lock(self, descriptor: int) -> bool:
-        """Return False if another process has locked the file. On a file system without locks, Weir goes on without."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if not self._warned:
-                _log.warning(
-                    "ledger.path: files in %s can't be locked: %s — give each gateway a ledger.gateway of its own",
-                    self._path, error.strerror,
-                )  # fmt: skip
-            self._warned = True
-        return True
+    def _warn_of_no_locks(self, error: OSError) -> None:
+        if not self._warned:
+            _log.warning(
+                "ledger.path: files in %s can't be locked: %s — give each gateway a ledger.gateway of its own",
+                self._path, error.strerror,
+            )  # fmt: skip
+        self._warned = True
 
     def _finish(self, folder: str) -> int:
         """Returns the number of lost lines."""
@@ -243,7 +236,7 @@ class LedgerFiles:
         """Cut an unfinished file after its last whole member, and finish it. Returns False if a gateway is writing the file."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if not self._lock(descriptor):
+            if not lock(descriptor, self._warn_of_no_locks):
                 return False
             finished = path.with_name(path.name.removeprefix("_").removesuffix(".part"))
             _publish(descriptor, path, finished, whole_members(descriptor))

@@ -60,7 +60,7 @@ class ThrottleFolds:
             fold.rate = bucket.rate_of_all(now)
             fold.limit = bucket.resolution.limit
 
-    def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
+    def delayed_for_volume(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
         fold = self._decision((bucket, _PRODUCE, origin.broker, True, True), origin, seconds, now)
         if fold is not None:
             fold.amount += amount

@@ -4,7 +4,6 @@ A file has the lines of one process in their order. The lines keep their `LINE_H
 topic has already.
 """
 
-import fcntl
 import json
 import os
 from collections import deque
@@ -16,6 +15,7 @@ from typing import BinaryIO, Self
 
 from gateway.cluster.record_batches import Record
 from gateway.events import LINE_HEADER
+from gateway.files.flock import lock
 from gateway.files.whole_file import replace_file
 
 UNSENT = "_unsent-*"
@@ -131,13 +131,7 @@ def _lock(file: BinaryIO) -> bool:
 
     On a file system without locks, two gateways may send a file, and readers drop the second copies.
     """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return os.fstat(file.fileno()).st_nlink > 0
+    return lock(file.fileno()) and os.fstat(file.fileno()).st_nlink > 0
 
 
 def _head(line: bytes) -> _Head:

@@ -9,7 +9,17 @@ from math import isinf
 from typing import Final, NamedTuple
 
 from gateway.alterations import Alteration, Change, Parts, QuotaApiError, entity_of, names_of
-from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName, EntityQuota
+from gateway.quotas.entity import (
+    DEFAULT,
+    GROUP,
+    MAX_CONNECTIONS,
+    TOPIC,
+    ClientQuotaEntity,
+    Default,
+    DynamicQuotas,
+    EntityName,
+    EntityQuota,
+)
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.kinds.request_rates import BY_API, refusal
@@ -65,7 +75,6 @@ _KEYS: Final = {
 _KEYS[CONNECTIONS.config_key] = _KEYS[CONNECTIONS.config_key]._replace(entity_types=frozenset({_IP}))
 
 _SHADOW: Final = "shadow"
-_MAX_CONNECTIONS: Final = "max_connections"
 _APIS: Final = {name.lower(): name for name in BY_API}
 
 
@@ -279,7 +288,7 @@ def _check_ops(parts: Parts, ops: Mapping[str, float | None]) -> None:
 def _remedy(key: str, parts: Parts) -> str:
     """The end of the message about an invalid key; empty if the key is not one of Weir's own, as in a broker's message."""
     section, _, name = key.partition(".")
-    if section == _SHADOW or (key == _MAX_CONNECTIONS and parts.keys() == {_USER}):
+    if section == _SHADOW or (key == MAX_CONNECTIONS and parts.keys() == {_USER}):
         path = [part for part in key.split(".", 2) if part]
         value = "NUMBER" + "}" * (len(path) - 1)
         rows = "groups" if GROUP in parts else "entities"

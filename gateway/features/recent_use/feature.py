@@ -34,7 +34,7 @@ from gateway.quotas.recent_use import (
     Moment,
     PeerTotals,
     RecentUse,
-    TopicSpent,
+    TopicRateUse,
     entity_uses,
     restore_entity,
     seconds_between,
@@ -45,7 +45,7 @@ from gateway.steps import Steps
 from gateway.time_slices import in_slices
 
 _T = TypeVar("_T")
-_DatedUse = tuple[float, BucketUse | TopicSpent | PeerTotals | tuple[str | None, RecentUse]]
+_DatedUse = tuple[float, BucketUse | TopicRateUse | PeerTotals | tuple[str | None, RecentUse]]
 
 _BATCH = 8
 """The buckets of a step."""
@@ -72,9 +72,9 @@ class RecentTopics(Protocol):
 
     def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]: ...
 
-    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]: ...
+    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicRateUse]: ...
 
-    def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None: ...
+    def restore_uses(self, saved: Iterable[TopicRateUse], now: float) -> None: ...
 
 
 class RecentPeers(Protocol):
@@ -252,7 +252,7 @@ class RecentUsage(Feature[None]):
             seconds = at.monotonic - since
             if isinstance(use, BucketUse):
                 lines.append(entity_line(replace(use, use=use.use.aged(seconds))))
-            elif isinstance(use, TopicSpent):
+            elif isinstance(use, TopicRateUse):
                 lines.append(topic_line(use.aged(seconds)))
             elif isinstance(use, PeerTotals):
                 for line in peer_lines(use):

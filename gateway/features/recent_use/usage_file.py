@@ -31,7 +31,7 @@ from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import TAG_NAMES, Tags
 from gateway.quotas.meter import PastUse, Window
-from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicSpent
+from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicRateUse
 from gateway.quotas.shared_meter import UsageKey
 from gateway.whole_number import MAX_INT64
 
@@ -64,7 +64,7 @@ class Usage:
     entities: tuple[BucketUse, ...] = ()
     listeners: Mapping[str | None, RecentUse] = field(default_factory=dict)
     peers: tuple[PeerTotals, ...] = ()
-    topics: tuple[TopicSpent, ...] = ()
+    topics: tuple[TopicRateUse, ...] = ()
     damaged: int = 0
 
 
@@ -141,10 +141,10 @@ class _Topic(_Saved):
     elsewhere: _Spent = []
     broker: int | None = None
 
-    def use(self) -> TopicSpent:
+    def use(self) -> TopicRateUse:
         meter, samples, seconds = self.metering
         here, elsewhere = (tuple(PastUse(*each) for each in spent) for spent in (self.spent, self.elsewhere))
-        return TopicSpent(self.topic, meter, Window(samples, seconds), here, elsewhere, self.broker)
+        return TopicRateUse(self.topic, meter, Window(samples, seconds), here, elsewhere, self.broker)
 
 
 _LINE: TypeAdapter[_Row | _Member | _Topic] = TypeAdapter(_Row | _Member | _Topic)
@@ -217,7 +217,7 @@ def _parse(lines: list[bytes]) -> Usage:
     )
 
 
-def topic_line(saved: TopicSpent) -> str:
+def topic_line(saved: TopicRateUse) -> str:
     metering = [saved.meter, saved.window.samples, saved.window.seconds]
     broker = {} if saved.broker is None else {"broker": saved.broker}
     return _line({"topic": saved.name, "metering": metering, "spent": saved.here, "elsewhere": saved.elsewhere, **broker})

@@ -271,7 +271,7 @@ class Member:
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
         enforced = self._engine.settings.enforce  # otherwise nobody waits, and no use is presumed
         alone = not enforced or (not reachable and not self._fair_share)
-        self._engine.meters.share = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
+        self._engine.meters.part = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
         changed = (members, reachable, enforced) != self._settled_for
         self._settled_for = (members, reachable, enforced)
         everyone = chain.from_iterable(each.accounts() for each in self._shared)

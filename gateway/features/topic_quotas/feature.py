@@ -28,7 +28,7 @@ from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
-from gateway.quotas.recent_use import TopicSpent
+from gateway.quotas.recent_use import TopicRateUse
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps, at_once
 from gateway.time_slices import in_slices
@@ -201,10 +201,10 @@ class TopicQuotasFeature(Feature[TopicsSection]):
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         return None if self.quotas is None else self.quotas.peer_account(kind, name, now)
 
-    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]:
+    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicRateUse]:
         return () if self.quotas is None else self.quotas.recent_uses(accounts, now)
 
-    def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None:
+    def restore_uses(self, saved: Iterable[TopicRateUse], now: float) -> None:
         if self.quotas is not None:
             self.quotas.restore_uses(saved, now)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas
 from gateway.features.topic_quotas.topic_meters import AppendedBytes
-from gateway.quotas.recent_use import TopicSpent
+from gateway.quotas.recent_use import TopicRateUse
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 _LEAST = 1.0
@@ -13,15 +13,15 @@ _LEAST = 1.0
 
 def topic_uses(
     quotas: TopicQuotas, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float, broker: int | None = None
-) -> Iterator[TopicSpent]:
-    """The use that these accounts of `quotas` still count. `broker` as in `TopicSpent`."""
+) -> Iterator[TopicRateUse]:
+    """The use that these accounts of `quotas` still count. `broker` as in `TopicRateUse`."""
     settings = quotas.settings
     for (kind, name), use in accounts:
         if not isinstance(use, AppendedBytes) or not isinstance(name, str):
             continue
         elsewhere = 0.0 if use.elsewhere is None else use.elsewhere.kept(now)
         if use.rate.kept(now) + elsewhere >= _LEAST:
-            yield TopicSpent(
+            yield TopicRateUse(
                 name if kind == TOPIC else None,
                 settings.meter,
                 settings.window,
@@ -31,7 +31,7 @@ def topic_uses(
             )
 
 
-def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], now: float) -> None:
+def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicRateUse], now: float) -> None:
     """Restore saved use, except rates of another algorithm. Another window does not matter."""
     settings = quotas.settings
     same = [each for each in saved if each.meter == settings.meter]

@@ -17,7 +17,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import Rate
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
-from gateway.steps import Steps, at_once
+from gateway.steps import Steps
 
 MAX_TOPICS: Final = 100_000
 """The maximum number of topics with meters. All further topics share one set of meters."""
@@ -259,14 +259,10 @@ class TopicQuotas:
         return self._total if kind == ALL_TOPICS else self._uses.get(name)
 
     def report(self, now: float) -> Steps[TopicsReport]:
-        rows = yield from self._rows(now)
+        rows = yield from self.rows(now)
         return TopicsReport(self.settings.meter, self.settings.enforce, self.totals(now), rows)
 
-    def snapshot(self, now: float) -> list[TopicRow]:
-        """The rows of the report, without a pause."""
-        return at_once(self._rows(now))
-
-    def _rows(self, now: float) -> Steps[list[TopicRow]]:
+    def rows(self, now: float) -> Steps[list[TopicRow]]:
         """A row for each labelled topic, rows for idle topics while there is room, and one row for all others.
 
         The quotas of a single broker have no rows of idle topics. Topics may come and go between the steps: all names, and the

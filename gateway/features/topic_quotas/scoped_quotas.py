@@ -20,7 +20,7 @@ from gateway.features.topic_quotas.rules import (
 )
 from gateway.quotas.entity import BOOTSTRAP, Tags
 from gateway.quotas.own_topics import OwnTopics
-from gateway.quotas.recent_use import TopicSpent
+from gateway.quotas.recent_use import TopicRateUse
 from gateway.quotas.scope import node_id
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps
@@ -120,7 +120,7 @@ class ScopedTopicQuotas:
             return None
         return self.of(broker).peer_account(_OF_CLUSTER[kind], topic, now)
 
-    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicSpent]:
+    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicRateUse]:
         """The use that these accounts still count. Accounts of a scope before are left out."""
         for (kind, name), account in accounts:
             if not isinstance(name, str) or (kind in _OF_CLUSTER) != self.by_broker:
@@ -131,9 +131,9 @@ class ScopedTopicQuotas:
                 broker, _, topic = name.partition("/")
                 yield from topic_uses(self.whole, [((_OF_CLUSTER[kind], topic), account)], now, int(broker))
 
-    def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None:
+    def restore_uses(self, saved: Iterable[TopicRateUse], now: float) -> None:
         """Restore saved use of the same scope."""
-        by_broker: dict[int, list[TopicSpent]] = {}
+        by_broker: dict[int, list[TopicRateUse]] = {}
         for each in saved:
             if (each.broker is not None) == self.by_broker:
                 by_broker.setdefault(BOOTSTRAP if each.broker is None else each.broker, []).append(each)

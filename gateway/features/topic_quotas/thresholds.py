@@ -17,7 +17,6 @@ from protocol.error_codes import ErrorCode
 KEY: Final = "bytes.in.per.sec.threshold"
 TOTAL: Final = "total.bytes.in.per.sec.threshold"
 
-
 _DIGITS: Final = 19
 _SHOWN: Final = 100  # characters of a value, in an error
 

@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from gateway.admin.http import Page, PageServer, TcpAddress, shared_metrics
+from gateway.admin.http import Page, PageServer, TcpAddress, readiness, shared_metrics
 from gateway.admin.metrics.row import Given, families
 from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
 from gateway.features.volume_quotas.report import PublisherReport
@@ -33,7 +33,7 @@ class AgentServer(PageServer):
     async def _readyz(self, _: web.Request) -> web.Response:
         report = self._report()
         if report.age is not None and report.age < self._freshness:
-            return web.Response(text="ready\n")
+            return readiness(None)
         since = "usage has not been published yet" if report.age is None else f"usage was last published {report.age:.0f} s ago"
         problem = report.source_problem or report.log.publisher.problem
-        return web.Response(status=503, text=f"{since}{': ' if problem else ''}{problem}\n")
+        return readiness(f"{since}: {problem}" if problem else since)

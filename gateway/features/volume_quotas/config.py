@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from gateway.config.endpoints import Port
 from gateway.config.section import Section, TopicName, described, invalid
 from gateway.features.volume_quotas.limits import Limit, LimitType, LimitTypeName
-from gateway.whole_number import MAX_INT64
+from gateway.whole_number import MAX_INT32, MAX_INT64
 
 _LEAST_CLIENT_TIMEOUT_MS = 30_000
 """request.timeout.ms of the Java client, the shortest among the clients' defaults: a delay must be shorter."""
@@ -34,7 +34,7 @@ class LimitConfig(Section):
 class AgentConfig(Section):
     """`quotas.volumes.agent`: broker, paths and admin port of `weir volumes publish`; the host of the port is `admin.host`."""
 
-    broker_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = described(
+    broker_id: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = described(
         "The broker's `node.id`; the option `--broker-id` overrides it.", None
     )
     paths: Annotated[tuple[str, ...], Field(strict=False)] = described(

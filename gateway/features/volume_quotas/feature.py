@@ -198,7 +198,7 @@ class VolumeWatch:
         return min(REFRESH_SECONDS, self.config.freshness_seconds / 4)
 
     def _note_brokers(self, brokers: Mapping[int, Address]) -> None:
-        if self._volumes.brokers(frozenset(brokers), clock.monotonic()) and self._begun:
+        if self._volumes.take_brokers(frozenset(brokers), clock.monotonic()) and self._begun:
             self._wake_publisher.set()  # a new broker's missing usage would pause producers
 
     def _note_failure(self, error: ClusterError) -> None:
@@ -215,7 +215,7 @@ class VolumeWatch:
             self._skipped[error.reason] += 1
             _log.warning("a usage message is skipped: %s", error, extra={"reason": f"usage message: {error.reason}"})
             return
-        skipped = self._volumes.usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
+        skipped = self._volumes.take_usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
         if skipped is not None:
             self._skipped[skipped] += 1
         if skipped == "outdated" and broker not in self._outdated and len(self._outdated) < MAX_WARNED:
@@ -374,7 +374,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         if report is None:
             return ()
         totals = report.gate.totals
-        return (ThrottleTotals(VOLUME, tuple(totals.buckets), totals.seconds),)
+        return (ThrottleTotals(VOLUME, tuple(totals.counts), totals.seconds),)
 
     def as_json(self) -> dict[str, Any] | None:
         report = self.report()

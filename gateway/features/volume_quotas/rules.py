@@ -111,7 +111,7 @@ class ClusterVolumes:
         self.freshness = freshness
         self.when_unknown = when_unknown
 
-    def brokers(self, active: frozenset[int], now: float) -> bool:
+    def take_brokers(self, active: frozenset[int], now: float) -> bool:
         """Take over the brokers of a Metadata answer. An empty answer says nothing about the cluster.
 
         Returns True if a broker was not active before.
@@ -124,7 +124,7 @@ class ClusterVolumes:
         self._seen = {broker: seen for broker, seen in seen_at.items() if now - seen < self.freshness}
         return not active <= known.keys()
 
-    def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
+    def take_usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over usage from `age` seconds ago; returns None, or the reason for skipping it or older usage.
 
         A publisher whose clock is ahead gives a negative age, which counts as 0. Otherwise later messages would be outdated.

@@ -19,14 +19,13 @@ from pydantic_core import PydanticCustomError
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.volume_quotas.limits import Limit, LimitType, LimitTypeName, Volume, VolumeUsage
-from gateway.whole_number import MAX_INT64, whole_number
+from gateway.whole_number import MAX_INT32, MAX_INT64, whole_number
 
 VERSION: Final = 1
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_VOLUMES = 1_000
 """The maximum for one broker. Real brokers have some tens."""
 
-_MAX_BROKER_ID = 2**31 - 1
 _MAX_NAME = 4_096
 _TIME_BYTES = 64
 
@@ -128,7 +127,7 @@ def parse_broker(key: bytes | None) -> int:
     """Raises BadRecordError."""
     text = (key or b"").decode("ascii", "replace")
     broker = whole_number(text)
-    if broker is None or broker > _MAX_BROKER_ID:
+    if broker is None or broker > MAX_INT32:
         raise BadRecordError("bad_key", f"the key {text[:40]!r} is not a broker id")
     return broker
 

@@ -48,7 +48,7 @@ class ChargedRequestHandler:
         kinds = connection.client.limited_kinds(self._kinds, now)
         if not kinds:
             connection.client.leave_queue_of(self._kinds)  # the API's own handler may wait for its kind
-        elif connection.has_to_queue(kinds, request, now):
+        elif connection.enter_queues(kinds, request, now):
             return DEFER
         return self._pass_on(request, now, kinds)
 
@@ -87,8 +87,8 @@ class MemberRequestHandler(ChargedRequestHandler):
         if api_key == _JOIN_GROUP:
             session = session_timeout_ms(header.api_version, request.data, at, end, after) / 1000.0
         member = connection.throttle.membership()
-        free = api_key in HEARTBEATS and member.is_free(now)
-        if not free and connection.has_to_queue(self._kinds, request, now):
+        free = api_key in HEARTBEATS and member.take_free_heartbeat(now)
+        if not free and connection.enter_queues(self._kinds, request, now):
             return DEFER
         if api_key != _OFFSET_COMMIT:
             member.beat(now)

@@ -1,6 +1,5 @@
 """Fetch under a quota: its admission, the charge for its answer, and the empty answer of a throttled client."""
 
-from struct import Struct
 from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
@@ -12,7 +11,7 @@ from gateway.quotas.kinds.fetch import KIND
 from gateway.quotas.line import Consumer
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch
-from protocol.cursor import LENGTH_BYTES
+from protocol.cursor import INT32, LENGTH_BYTES
 from protocol.error_codes import ErrorCode
 from protocol.errors import Incomplete
 from protocol.throttle import read_throttle, throttle_offset
@@ -31,7 +30,6 @@ _UNKNOWN_BATCH_BYTES: Final = 1 << 20
 
 _FETCH: Final = int(ApiKey.FETCH)
 _KIND: Final = KIND.name
-_INT32 = Struct(">i")
 
 
 class FetchHandler:
@@ -81,8 +79,8 @@ class FetchHandler:
                 return Answer(answer)
             request.entry.special = muted = ChargedFetch(muted=True, in_session=True)
             request.entry.buckets = buckets
-            muted.requested = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
-            _drop(buckets, muted.requested, now)
+            muted.dropped = consumers[0].batch_bytes or _UNKNOWN_BATCH_BYTES
+            _drop(buckets, muted.dropped, now)
             return _with_limits(request, head, max_wait=0, min_bytes=0, max_bytes=1)
         request.entry.special = charged = ChargedFetch(behind=self._client.behind, in_session=head.session_epoch > 0)
         request.entry.buckets = buckets
@@ -197,7 +195,7 @@ class FetchHandler:
     ) -> bytes | None:
         _require_session_id(chunk, pos, min(after, len(chunk)), entry)
         drops = _may_have_records(chunk, pos, after, entry.version)
-        _drop(entry.buckets, (_size(pos, after, entry) if drops else 0) - special.requested, now)
+        _drop(entry.buckets, (_size(pos, after, entry) if drops else 0) - special.dropped, now)
         if drops:
             return self._without_records(chunk, pos, after, entry, now, in_session=True)
         for bucket in entry.buckets:
@@ -227,7 +225,7 @@ class FetchHandler:
         if version >= fetch.SESSION_SINCE:
             if offset + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
-            session_id = _INT32.unpack_from(chunk, offset + 6)[0]
+            session_id = INT32.unpack_from(chunk, offset + 6)[0]
         if not in_session:
             self._ended_session = session_id  # clients begin another session after an empty answer to a full Fetch
         left = max(theirs, self._throttle.time_left_ms(now), LEAST_THROTTLE_MS)
@@ -342,7 +340,7 @@ def _over_quota(
     """Mute the client if one of its buckets is in debt. The mute begins before the request unless that is `answered`."""
     over = False
     for index, bucket in enumerate(buckets):
-        delay, enforced = bucket.refuse_fetch(consumers[index], now)
+        delay, enforced = bucket.admit_fetch(consumers[index], now)
         if delay > 0.0:
             if answered:
                 throttle.start((delay, enforced), now, bucket, request.entry)

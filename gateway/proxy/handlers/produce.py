@@ -62,7 +62,7 @@ class ProduceHandler:
         self._client = connection.client
         self._throttle = connection.throttle
         self._fast_path = fast_path
-        self._gate = context.gate
+        self._gate = context.produce_gate
         self._topics = context.topics
         self._own_topics = context.own_topics
         self._internal: tuple[Bucket, ...] = (context.engine.internal,)
@@ -86,7 +86,7 @@ class ProduceHandler:
                 waits = acks == 0 or self._gate.learning
                 return self._defer_paused(now) if waits else self._refuse_paused(request, now)
         # A collected request had its turn when it began, and the debt may be its own.
-        if not self._payers and self._has_to_queue(request, now):
+        if not self._payers and self._enter_queues(request, now):
             return DEFER
         if self._client.arrives_by and not request.whole:
             # The client may have given up long ago: then the end of its connection is behind the unread bytes.
@@ -119,7 +119,7 @@ class ProduceHandler:
         self._client.use(request.header.client_id, now)
         # Only a request to Weir's own topics needs its acks here, and they may not have arrived yet.
         own = len(self._own_topics.keys) > 0 and self._is_own(request, _acks(request)[1])
-        free = own and self._own_topics.free(request.size, now)
+        free = own and self._own_topics.take_free(request.size, now)
         self._payers, self._prepaid, self._unpaid = self._buckets(now, free=free), 0, request.arrived
         self._pay_from = pay_from
         self._pay(now)
@@ -153,7 +153,7 @@ class ProduceHandler:
         own = self._is_own(request, acks_end)
         payers, self._payers = self._payers, ()
         # A free request is not the client's first one of its bucket: the next one has to wait for a debt as before.
-        free = payers[0] is self._internal[0] if payers else own and self._own_topics.free(request.size, now)
+        free = payers[0] is self._internal[0] if payers else own and self._own_topics.take_free(request.size, now)
         buckets = self._buckets(now, free=free)
         request.entry.buckets = buckets
         self._fast_path.learn(request, acks, acks_end)
@@ -161,7 +161,7 @@ class ProduceHandler:
         if not free:
             for kind in _OTHER_KINDS:
                 others += self._client.limited_buckets(kind, now)
-        parse_next = own or self._gate.closed or self._inspects or self._connection.gate is not None
+        parse_next = own or self._gate.closed or self._inspects or self._connection.authentication_gate is not None
         self._client.hot_buckets = () if parse_next else buckets + others
         request.answered = acks != 0
         entry = request.entry if acks != 0 else None
@@ -175,17 +175,17 @@ class ProduceHandler:
         else:
             self._throttle.charge(buckets + others, request.size, now, entry)
         if gated:
-            held = self._gate.count_delayed()
-            self._throttle.record_volume_delay(held, now, buckets[0], request.size)
-            self._throttle.mute_for_volumes(held, now, buckets[0], entry)
+            delay = self._gate.count_delayed()
+            self._throttle.record_volume_delay(delay, now, buckets[0], request.size)
+            self._throttle.mute_for_volumes(delay, now, buckets[0], entry)
 
-    def _has_to_queue(self, request: Request, now: float) -> bool:
-        """Mute the client if this is its connection's first Produce and a bucket is in debt."""
+    def _enter_queues(self, request: Request, now: float) -> bool:
+        """As `Connection.enter_queues`. Requests that no client is charged for do not wait."""
         if self._half_closed or self._is_free(request, now):
             self._client.leave_queue()
             return False
         self._client.use(request.header.client_id, now)
-        return self._connection.has_to_queue(_KINDS, request, now, collects=True)
+        return self._connection.enter_queues(_KINDS, request, now, collects=True)
 
     # The topics of requests.
 
@@ -296,7 +296,7 @@ class ProduceHandler:
 
     def wants_no_answer(self, request: Request, now: float) -> bool:
         """True for a request that its client takes for done once it is sent, if the broker may have it."""
-        if request.header.api_key != _PRODUCE or self._connection.gate is not None:
+        if request.header.api_key != _PRODUCE or self._connection.authentication_gate is not None:
             return False
         acks, acks_end = _acks(request)
         if acks != 0 or not self._gate.paused:
@@ -307,11 +307,11 @@ class ProduceHandler:
     # Exemptions.
 
     def _is_free(self, request: Request, now: float) -> bool:
-        """True if the request is charged to no client, because its only topic is one of Weir's own."""
+        """True if the request would be charged to no client, because its only topic is one of Weir's own."""
         if not self._own_topics.keys:
             return False
         _, acks_end = _acks(request)
-        return self._is_own(request, acks_end) and self._own_topics.has_room(request.size, now)
+        return self._is_own(request, acks_end) and self._own_topics.is_free(request.size, now)
 
     def _is_gated(self, request: Request, acks_end: int) -> bool:
         """True if the volume quotas hold for this request."""

@@ -20,14 +20,12 @@ from gateway.proxy.handler import (
     check_size,
 )
 from gateway.terminal_text import printable
-from protocol.api_keys import APIS, ApiKey
+from protocol.api_keys import APIS, BEFORE_AUTHENTICATION, ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
 from protocol.error_codes import ErrorCode
 from protocol.errors import OutOfTurn
 from protocol.headers import RequestHeader
-
-_BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 _REFUSED_SECONDS: Final = 1.0
 """Time for a refused client to read its answer. A close at once may reset the connection before."""
@@ -39,7 +37,7 @@ _log = logging.getLogger("weir.session")
 
 
 class AuthenticationGate:
-    """Admits the requests that a broker takes before authentication (`SaslServerAuthenticator`), and nothing else.
+    """Admits the requests of `BEFORE_AUTHENTICATION`, and nothing else.
 
     `required` is None until Weir knows if the brokers require authentication. All other requests wait while `looking`, until
     Weir's first look at the cluster has ended. They pass after a look without a result, and connections stay behind the gate
@@ -56,12 +54,12 @@ class AuthenticationGate:
     def admit(self, api_key: int, size: int) -> bool:
         if self.required is False:
             return True
-        if size > self._max_bytes and (self.required or api_key in _BEFORE):
+        if size > self._max_bytes and (self.required or api_key in BEFORE_AUTHENTICATION):
             raise OutOfTurn(
                 "not_authenticated_size",
                 f"{size} bytes before authentication, above listeners.sasl.max_frame_bytes={self._max_bytes}",
             )
-        if api_key in _BEFORE:
+        if api_key in BEFORE_AUTHENTICATION:
             return True
         if self.required:
             raise OutOfTurn(
@@ -151,7 +149,7 @@ class SaslObserver:
     def _failed(self, connection: Connection, mechanism: str, reason: str, message: str = "") -> None:
         self._counters.authentication_failures[reason] += 1
         _log.warning(
-            "authentication by %s failed: %s", mechanism, _text(mechanism, reason, message),
+            "authentication by %s failed: %s", mechanism, _failure_text(mechanism, reason, message),
             extra={"peer": connection.peer, "reason": f"authentication_{reason}", "mechanism": mechanism},
         )  # fmt: skip
 
@@ -168,7 +166,7 @@ class SaslObserver:
         )  # fmt: skip
 
 
-_FAILED = {
+_FAILURES = {
     "refused": "the broker refuses the credentials",
     "unsupported_mechanism": "the broker does not have this mechanism enabled",
     "illegal_state": "the broker wants no authentication here, or not now",
@@ -181,23 +179,23 @@ _FAILED = {
     " with unnamed: anonymous",
 }
 
-_OF_GSSAPI = {
+_GSSAPI_HINTS = {
     "refused": ". A Kerberos ticket is for the host that the client connects to, as a rule listeners[].advertised_host. The"
     " brokers' keytab needs the key of kafka/HOST with this host, and all clocks have to agree",
     "abandoned": ": as a rule its KDC has no kafka/HOST, with the host that the client connects to, or its ticket has expired",
 }
 
-_FOR_CLIENT = {
+_CLIENT_MESSAGES = {
     "unreadable": "Authentication failed: the gateway Weir finds no user's name in the token that the broker accepts.",
     "unnamed": "Authentication failed: the login hides the user's name, and the gateway Weir takes no clients without a name.",
 }
 
 
-def _text(mechanism: str, reason: str, message: str) -> str:
-    text = _FAILED.get(reason, _FAILED["broker_error"])
+def _failure_text(mechanism: str, reason: str, message: str) -> str:
+    text = _FAILURES.get(reason, _FAILURES["broker_error"])
     if message:
         text += f" ({printable(message[:_MAX_MESSAGE])})"
-    return text + _OF_GSSAPI.get(reason, "") if mechanism == "GSSAPI" else text
+    return text + _GSSAPI_HINTS.get(reason, "") if mechanism == "GSSAPI" else text
 
 
 class _Sasl:
@@ -252,7 +250,7 @@ class _Authenticate(_Sasl):
         answer = sasl.read_authenticate_response(self._version, frame)
         outcome = self._observer.authentication(self._connection).broker_answers(answer.error_code, answer.token)
         refusal = self._observer.settle(self._connection, outcome, now, answer.message)
-        return sasl.refuse_token(self._version, frame, _FOR_CLIENT[refusal]) if refusal else frame
+        return sasl.refuse_token(self._version, frame, _CLIENT_MESSAGES[refusal]) if refusal else frame
 
 
 class _RawToken:

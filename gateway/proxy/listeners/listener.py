@@ -31,7 +31,7 @@ from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.quotas.entity import BOOTSTRAP
 from protocol.bodies.addresses import Translate
 
-_OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL})
+_PORT_ERRORS = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL})
 """Errors for which another port may do."""
 
 _log = logging.getLogger("weir.cluster")
@@ -83,7 +83,7 @@ class Listener:
         self._unbound: set[int] = set()  # brokers without a port
         self._problem = ""  # why the last one of them has none
         self._acceptors: list[Acceptor] = []
-        self._of_brokers: dict[int, Acceptor] = {}
+        self._broker_acceptors: dict[int, Acceptor] = {}
         self._closed = False
         self._claims = claims
         self.live: LiveContext[ssl.SSLContext] | None = None
@@ -171,10 +171,11 @@ class Listener:
         """Try again to bind ports for live brokers that lack one. Called once a second."""
         if self._config.broker_ports is not None:
             live = self._brokers.addresses()
-            again = True
+            ports_of_others = True
             for node_id in sorted(self._unbound & live.keys()):
-                self._open_broker_port(self._config.broker_ports, node_id, ports_of_others=again)
-                again = again and node_id in self._ports  # if no port has become free, that holds for all brokers
+                self._open_broker_port(self._config.broker_ports, node_id, ports_of_others=ports_of_others)
+                # If no port has become free, that holds for all brokers.
+                ports_of_others = ports_of_others and node_id in self._ports
             self._counters.brokers_without_port[self._config.name] = len(live.keys() - self._ports.keys())
 
     @property
@@ -203,7 +204,7 @@ class Listener:
             try:
                 bound = self._bind_broker_port(port, node_id, ports if of_others else ())
             except OSError as error:
-                if error.errno not in _OF_THE_PORT:
+                if error.errno not in _PORT_ERRORS:
                     self._bind_later(node_id, port, error)
                     return
                 if not (again or of_others):
@@ -221,7 +222,7 @@ class Listener:
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
             )  # fmt: skip
-            self._of_brokers[node_id] = self._serve(bound, self._host_of_broker(node_id))
+            self._broker_acceptors[node_id] = self._serve(bound, self._host_of_broker(node_id))
             return
         self._unbound.add(node_id)
         self._problem = (
@@ -248,7 +249,7 @@ class Listener:
         """Free the port of a broker that is forgotten."""
         self._unbound.discard(node_id)
         self._ports.pop(node_id, None)
-        acceptor = self._of_brokers.pop(node_id, None)
+        acceptor = self._broker_acceptors.pop(node_id, None)
         if acceptor is not None:
             acceptor.close()
             self._acceptors.remove(acceptor)
@@ -287,8 +288,8 @@ class Listener:
             self._config.name, broker_ports, problem, own, others[0], node_id, port, remedy, extra={"broker": node_id},
         )  # fmt: skip
 
-    def _bind_broker_port(self, port: int, node_id: int, again: Sequence[int]) -> socket.socket | None:
-        """None if other worker processes have the port for another broker. `again` is that of `PortClaims.claim`.
+    def _bind_broker_port(self, port: int, node_id: int, broker_ports: Sequence[int]) -> socket.socket | None:
+        """None if other worker processes have the port for another broker. `broker_ports` is as for `PortClaims.claim`.
 
         Raises `OSError` if another program has the port; with SO_REUSEPORT, this may be another Weir with workers.
         """
@@ -296,7 +297,7 @@ class Listener:
         if self._claims is None:
             return _bind(host, port, reuse_port=False)
         return self._claims.claim(
-            host, port, node_id, lambda shared: _bind(host, port, reuse_port=shared), self._brokers.__contains__, again
+            host, port, node_id, lambda shared: _bind(host, port, reuse_port=shared), self._brokers.__contains__, broker_ports
         )
 
     def _serve(self, bound: socket.socket, host: SessionHost) -> Acceptor:

@@ -47,16 +47,16 @@ class PortClaims:
         node_id: int,
         bind: Callable[[bool], Bound],
         is_known: Callable[[int], bool],
-        again: Sequence[int] = (),
+        broker_ports: Sequence[int] = (),
     ) -> Bound | None:
         """Bind the port if it belongs to this broker, from now on or already. Raises `OSError`, also if the disk is full.
 
         `bind` gets True for SO_REUSEPORT. The first process to claim a port binds it alone before, and so detects another
-        program. After EADDRINUSE, a process can claim the port with `again` only. A port is free again if its broker is not
-        known any more and no process listens there. The lock is held meanwhile, so that no process finds a port free that
+        program. After EADDRINUSE, a process can claim the port with `broker_ports` only. A port is free again if its broker is
+        not known any more and no process listens there. The lock is held meanwhile, so that no process finds a port free that
         another one binds.
 
-        `again` has all ports that the broker may have. If it owns none of them, a port that another program had is tried too.
+        `broker_ports` are all that the broker may have. If it owns none, a port that another program had is tried too.
         Processes that find the port free at different times would otherwise have different ports for a broker.
         """
         address = f"{host}:{port}"
@@ -66,7 +66,7 @@ class PortClaims:
             if owner == str(node_id):
                 return self._bind(address, bind)
             if owner == _OTHERS:
-                if not again or any(_owner(claims, f"{host}:{each}") == str(node_id) for each in again):
+                if not broker_ports or any(_owner(claims, f"{host}:{each}") == str(node_id) for each in broker_ports):
                     return None
             elif owner and is_known(int(owner)):
                 return None

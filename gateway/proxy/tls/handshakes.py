@@ -100,40 +100,40 @@ class Handshakes:
 
     def close(self) -> None:
         """Close the connections without a session."""
-        for one in list(self._in_progress):
-            self.leave(one)
-            one.transport.abort()
+        for handshake in list(self._in_progress):
+            self.leave(handshake)
+            handshake.transport.abort()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def leave(self, one: AcceptedHandshake) -> None:
+    def leave(self, handshake: AcceptedHandshake) -> None:
         """The handshake is no longer in progress."""
-        if one not in self._in_progress:
+        if handshake not in self._in_progress:
             return
-        del self._in_progress[one]
+        del self._in_progress[handshake]
         self._counters.handshakes -= 1
-        self._per_owner[one.owner] -= 1
-        if not self._per_owner[one.owner]:
-            del self._per_owner[one.owner]
+        self._per_owner[handshake.owner] -= 1
+        if not self._per_owner[handshake.owner]:
+            del self._per_owner[handshake.owner]
 
-    def fail(self, one: AcceptedHandshake, cause: Cause) -> None:
+    def fail(self, handshake: AcceptedHandshake, cause: Cause) -> None:
         """Log and count the failure of a handshake in progress. A further failure of the same one has no effect."""
-        if one not in self._in_progress:
+        if handshake not in self._in_progress:
             return
-        self.leave(one)
+        self.leave(handshake)
         self._counters.handshake_failures[cause.reason] += 1
         # A client that connects and disconnects is usually a health check.
         level = logging.INFO if cause.reason == "closed" else logging.WARNING
         _log.log(
             level,
             "listener %s: TLS handshake failed: %s",
-            self._name, cause.words, extra={"peer": one.peer, "reason": f"tls_{cause.reason}"},
+            self._name, cause.words, extra={"peer": handshake.peer, "reason": f"tls_{cause.reason}"},
         )  # fmt: skip
 
-    def _cut(self, one: AcceptedHandshake, cause: Cause) -> None:
-        self.fail(one, cause)
-        one.transport.abort()
+    def _cut(self, handshake: AcceptedHandshake, cause: Cause) -> None:
+        self.fail(handshake, cause)
+        handshake.transport.abort()
 
     def _end_late(self) -> None:
         """End the handshakes that took too long. One timer is enough, as all have the same time limit."""

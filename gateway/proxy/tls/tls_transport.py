@@ -6,17 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from gateway.proxy.socket_transport import notify_of_close
+from gateway.proxy.socket_transport import BUFFER_BYTES, READ_BYTES, notify_of_close
 from gateway.proxy.tls.broker_handshake import Handshake
 from gateway.proxy.tls.tls_records import MAX_REPLY_BYTES, PIECE_BYTES, RECORD_BYTES, RecordCounter
 from gateway.proxy.wire import Data
 from protocol.errors import ProtocolError
-
-READ_BYTES: Final = 64 * 1024
-"""The most bytes of one read, and of those that OpenSSL gets or returns at once: its memory for a connection keeps its size."""
-
-BUFFER_BYTES: Final = 250 * 1024
-"""The most bytes of a read after one that was full."""
 
 HANDSHAKE_BYTES: Final = 8 * 1024
 """The most bytes of a read before the end of the handshake."""
@@ -27,6 +21,7 @@ SHUTDOWN_SECONDS: float = 5.0
 _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """The bytes of the last read, of any connection. OpenSSL gets them before the next read."""
 
+# OpenSSL gets or returns no more than `READ_BYTES` at once either: its memory for a connection keeps its size.
 _FIRST: Final = _buffer[:READ_BYTES]
 _HANDSHAKE: Final = _buffer[:HANDSHAKE_BYTES]
 

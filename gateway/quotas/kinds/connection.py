@@ -1,6 +1,7 @@
 """Connections that an address (KIP-612) or a user opens. Each counts as one, even if the gateway closes it at once."""
 
 from gateway.quotas.kinds.kind import QuotaKind, Unit
+from gateway.whole_number import MAX_INT32
 
 KIND = QuotaKind(
     name="connection",
@@ -10,5 +11,5 @@ KIND = QuotaKind(
     order=3,
     in_kafka=True,
     entity_types=frozenset({"ip", "user"}),
-    largest=2**31 - 1,
+    largest=MAX_INT32,
 )

@@ -1,13 +1,8 @@
 """Requests that a client sends: every request costs one, except those with which a connection begins."""
 
-from typing import Final
-
 from gateway.quotas.kinds.kind import Charge, QuotaKind, Unit
 from gateway.quotas.token_bucket import TokenBucket
-from protocol.api_keys import ApiKey
-
-# Clients send these before Weir knows their user, and cannot authenticate while they are muted.
-BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+from protocol.api_keys import BEFORE_AUTHENTICATION, ApiKey
 
 KIND = QuotaKind(
     name="request_rate",
@@ -16,6 +11,7 @@ KIND = QuotaKind(
     description="requests per second that the entity may send",
     order=4,
     in_kafka=False,
+    # Weir does not know the user before, and a muted client could not authenticate.
     charge=Charge(frozenset(ApiKey) - BEFORE_AUTHENTICATION, by="request", per_message=1),
     meters={"token_bucket": TokenBucket.for_bytes},
 )

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.quotas.kinds.kind import Charge, QuotaKind
-from gateway.quotas.kinds.request_rate import BEFORE_AUTHENTICATION
 from gateway.quotas.kinds.request_rate import KIND as REQUEST_RATE
-from protocol.api_keys import APIS, ApiKey
+from protocol.api_keys import APIS, BEFORE_AUTHENTICATION, ApiKey
 
 KEY: Final = "request_rates"
 """The key in a row of the config. Elsewhere a limit has the key `request_rates.Metadata`."""

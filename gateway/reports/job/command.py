@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from gateway.files.path_faults import mode_at
 from gateway.reports.job.messages import InUseError, Messages, only_run, unreadable_folder
 from gateway.reports.job.period import Hour, Period, parsed
-from gateway.whole_number import whole_number
+from gateway.whole_number import MAX_PORT, whole_number
 
 if TYPE_CHECKING:
     from gateway.reports.what_if.targets import WhatIfQuotas
@@ -333,7 +333,7 @@ def _hour(of_whole_day: int, text: str) -> Hour:
 def _servers(text: str) -> str:
     for server in text.split(","):
         host, _, port = server.strip().rpartition(":")
-        if not (host and 0 < (whole_number(port) or 0) <= 65_535):
+        if not (host and 0 < (whole_number(port) or 0) <= MAX_PORT):
             raise argparse.ArgumentTypeError(f"{server[:80]!r} is not a broker's address: write HOST:PORT, several with commas")
     return text
 

@@ -112,7 +112,7 @@ def test_address_has_a_label_that_no_client_can_take(view: AdminView, engine: Qu
     bucket = engine.acquire_ip("connection", "10.0.0.9", view.monotonic())
     assert bucket is not None
     for _ in range(51):
-        bucket.enter(1.0, view.monotonic())
+        bucket.charge_connection(1.0, view.monotonic())
     page = Page(view)
     address = {"kind": "connection", "user": "", "client_id": "", "ip": "10.0.0.9"}
     assert page.get("weir_quota_limit", **address) == 5

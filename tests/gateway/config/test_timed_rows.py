@@ -139,12 +139,12 @@ def test_lasting_rows_have_no_time() -> None:
 
 
 def test_check_says_which_rows_count() -> None:
-    assert list(timed_lines(parsed(ROWS).quotas.places, NOVEMBER)) == [
+    assert list(timed_lines(parsed(ROWS).quotas.row_lists, NOVEMBER)) == [
         "quotas.entities[1] (user=alice, line 6): counts now until 2026-12-01T06:00Z",
         "quotas.entities[2] (user=alice, line 7): does not count now; its time begins at 2026-11-23T21:00Z",
         "quotas.entities[3] (user=bob, line 8): does not count any more",
     ]
-    (_, second, _) = timed_lines(parsed(ROWS).quotas.places, datetime(2026, 11, 23, 22, tzinfo=UTC))
+    (_, second, _) = timed_lines(parsed(ROWS).quotas.row_lists, datetime(2026, 11, 23, 22, tzinfo=UTC))
     assert second.endswith("does not count now, because an earlier row counts")
 
 
@@ -156,7 +156,7 @@ def test_equal_row_does_not_count_beside_the_first() -> None:
 
 
 def test_until_in_the_past_gets_a_warning() -> None:
-    (warning,) = past_warnings(parsed(ROWS).quotas.places, NOVEMBER)
+    (warning,) = past_warnings(parsed(ROWS).quotas.row_lists, NOVEMBER)
     assert warning.startswith("quotas.entities[3].until: 2026-11-01T00:00Z is in the past, so the row of user=bob")
 
 

@@ -42,7 +42,7 @@ class Records:
     def throttled(self, origin, api_key, bucket, amount, verdict, now):
         self.throttles.append((origin, api_key, bucket, amount, verdict, now))
 
-    def held(self, origin, bucket, amount, seconds, now):
+    def delayed_for_volume(self, origin, bucket, amount, seconds, now):
         self.holds.append((origin, bucket, amount, seconds, now))
 
     def early(self, origin, bucket, seconds, now):

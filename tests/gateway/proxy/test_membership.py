@@ -21,7 +21,7 @@ def test_connection_without_members_is_muted_for_any_time():
     membership = Membership()
     membership.beat(NOW)
     assert membership.longest_mute(NOW) == inf
-    assert not membership.is_free(NOW)
+    assert not membership.take_free_heartbeat(NOW)
 
 
 @pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
@@ -76,12 +76,12 @@ def test_proof_of_a_member_ends_after_five_minutes():
 def test_one_heartbeat_a_second_is_free():
     membership = member(45.0)
     moments = [NOW + step / 4 for step in range(12)]
-    assert [moment for moment in moments if membership.is_free(moment)] == [NOW, NOW + 1.0, NOW + 2.0]
+    assert [moment for moment in moments if membership.take_free_heartbeat(moment)] == [NOW, NOW + 1.0, NOW + 2.0]
 
 
 def test_heartbeats_cost_again_once_the_proof_ends():
-    assert member(45.0).is_free(NOW + 299.9)
-    assert not member(45.0).is_free(NOW + 300.0)
+    assert member(45.0).take_free_heartbeat(NOW + 299.9)
+    assert not member(45.0).take_free_heartbeat(NOW + 300.0)
 
 
 def test_member_without_a_heartbeat_is_muted_briefly():

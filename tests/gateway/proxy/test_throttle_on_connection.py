@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.proxy.channel_throttle import still_held
+from gateway.proxy.channel_throttle import mute_left
 from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.line import Consumer
-from gateway.quotas.meter import MAX_THROTTLE_TIME_MS
+from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
 
@@ -176,7 +176,7 @@ def test_longest_delay_saturates():
     t = Transcript(limits(produce=1, algorithm="window"))
     t.client_sends(m.produce(1, size=3_000_000))
     t.broker_answers(m.produced(1))
-    t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_TIME_MS))  # in Kafka it would be negative, so no throttle at all
+    t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_MS))  # in Kafka it would be negative, so no throttle at all
     t.passes(1e6)
     assert t.paused
 
@@ -334,32 +334,32 @@ def bucket_of_consumers(**rest):
 def test_mute_lasts_no_longer_than_the_debt(limit):
     bucket = bucket_of_consumers()
     bucket.charge(12_000, START)
-    assert still_held(bucket, 5.0, limit, START) == 2.0
-    assert still_held(bucket, 0.5, limit, START) == 0.5
+    assert mute_left(bucket, 5.0, limit, START) == 2.0
+    assert mute_left(bucket, 0.5, limit, START) == 0.5
 
 
 def test_mute_in_line_keeps_its_time_under_the_same_limit():
     bucket = bucket_of_consumers()
     bucket.charge(10_100, START)
-    bucket.refuse_fetch(Consumer(), START)
-    assert still_held(bucket, 3.0, 1_000.0, START) == 3.0
-    assert still_held(bucket, 3.0, 500.0, START) == pytest.approx(0.1)
+    bucket.admit_fetch(Consumer(), START)
+    assert mute_left(bucket, 3.0, 1_000.0, START) == 3.0
+    assert mute_left(bucket, 3.0, 500.0, START) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("limit", "left"), [(500.0, 2.0), (1_000.0, 4.0), (2_000.0, 4.0), (None, 4.0)])
 def test_mute_for_a_window_is_scaled_as_the_limit(limit, left):
-    assert still_held(bucket_of_consumers(algorithm="window"), 4.0, limit, START) == left
+    assert mute_left(bucket_of_consumers(algorithm="window"), 4.0, limit, START) == left
 
 
 def test_mute_ends_without_enforcement():
     bucket = bucket_of_consumers(enforce=False)
     bucket.meter.charge(12_000, START)
-    assert still_held(bucket, 5.0, 1_000.0, START) == 0.0
+    assert mute_left(bucket, 5.0, 1_000.0, START) == 0.0
 
 
 def test_mute_ends_without_a_limit():
     bucket = QuotaEngine(QuotaSettings(), START).acquire("fetch", "", "etl", START)
-    assert still_held(bucket, 5.0, 1_000.0, START) == 0.0
+    assert mute_left(bucket, 5.0, 1_000.0, START) == 0.0
 
 
 def test_limit_raised_twice_shortens_mute_once():

@@ -236,7 +236,7 @@ def test_refused_request_leaves_the_queue():
 def test_request_that_became_free_leaves_the_queue():
     engine = indebted(3.0)
     own = OwnTopics(["own"], START)
-    own.free(FREE_BYTES_PER_SECOND * int(FREE_BURST_SECONDS), START)
+    own.take_free(FREE_BYTES_PER_SECOND * int(FREE_BURST_SECONDS), START)
     t = Transcript(engine=engine, own_topics=own)
     t.client_sends(m.produce(1, size=2_000, topics=("own",)))
     t.broker_got()

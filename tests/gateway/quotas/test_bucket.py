@@ -62,7 +62,7 @@ def test_charge_over_the_quota_is_counted():
     assert b.charge(500, START) == (1.0, True)
     row = usage_row(b, START)
     assert (row.amount_total, row.throttled_total, row.unenforced_total, row.throttle_seconds_total) == (11_000, 2, 0, 1.5)
-    assert (b.totals.seconds, sum(b.totals.buckets), b.over_at) == (1.5, 2, START)
+    assert (b.totals.seconds, sum(b.totals.counts), b.over_at) == (1.5, 2, START)
 
 
 def test_debt_below_half_a_millisecond_throttles_nobody():
@@ -105,9 +105,9 @@ def test_unlimited_bucket_only_counts():
     assert b.charge(10**9, START) == (0.0, False)
     b.record(10, START)
     assert b.enter_queue(10, inf, START) == (0.0, False, inf)
-    assert b.refuse(START) == b.refuse_fetch(Consumer(), START) == (0.0, False)
+    assert b.admit(START) == b.admit_fetch(Consumer(), START) == (0.0, False)
     assert b.charge_fetch(Consumer(), 10, START) == (0.0, False)
-    assert b.enter(30.0, START) == (0.0, False)
+    assert b.charge_connection(30.0, START) == (0.0, False)
     assert b.amount_total == 10**9 + 21
     assert not b.takes_back
     assert not b.exhausted_by(10, START)
@@ -122,9 +122,9 @@ def test_recorded_use_throttles_the_next_request():
     b = bucket()
     b.record(11_000, START)
     assert usage_row(b, START).throttled_total == 0
-    assert b.refuse(START) == (1.0, True)
+    assert b.admit(START) == (1.0, True)
     b.record(-1_000, START)
-    assert b.refuse(START) == (0.0, False)
+    assert b.admit(START) == (0.0, False)
     assert b.amount_total == 10_000
 
 
@@ -175,11 +175,11 @@ def test_first_requests_wait_for_no_unenforced_debt():
 
 def test_connection_over_the_rate_uses_nothing():
     b = bucket("connection", meter=TokenBucket(2.0, 1.0, START))
-    assert [b.enter(30.0, START) for _ in range(3)] == [(0.0, False), (0.0, False), (0.5, True)]
-    assert b.enter(0.25, START) == (0.25, True)
+    assert [b.charge_connection(30.0, START) for _ in range(3)] == [(0.0, False), (0.0, False), (0.5, True)]
+    assert b.charge_connection(0.25, START) == (0.25, True)
     assert (b.amount_total, b.meter.tokens(START)) == (2, 0.0)
     b.policy.enforce = False
-    assert b.enter(30.0, START) == (0.5, False)
+    assert b.charge_connection(30.0, START) == (0.5, False)
     assert b.amount_total == 3
 
 
@@ -189,7 +189,7 @@ def test_consumers_take_turns_after_their_responses():
     b.charge(BURST, START)
     first, second = consumer(400), consumer(0)
     assert b.charge_fetch(first, 400, START) == (pytest.approx(0.4), True)
-    assert b.refuse_fetch(second, START) == (pytest.approx(0.8), True)
+    assert b.admit_fetch(second, START) == (pytest.approx(0.8), True)
     assert b.amount_total == 10_400
     b.line.answered(0)
     assert b.charge_fetch(consumer(1), 0, START)[1]
@@ -201,14 +201,14 @@ def test_consumers_take_turns_after_their_responses():
 @pytest.mark.parametrize("enforce", [True, False])
 def test_consumer_within_the_quota_waits_for_nobody(enforce):
     b = bucket(enforce=enforce)
-    assert b.charge_fetch(consumer(400), 400, START) == b.refuse_fetch(consumer(400), START) == (0.0, False)
+    assert b.charge_fetch(consumer(400), 400, START) == b.admit_fetch(consumer(400), START) == (0.0, False)
     assert b.amount_total == 400
 
 
 def test_kafkas_window_gives_no_turns():
     b = bucket(meter=WindowMeter(LIMIT, SHORT))
     assert b.takes_back
-    assert b.charge_fetch(consumer(400), 3_000, START) == b.refuse_fetch(consumer(400), START) == (pytest.approx(1.0), True)
+    assert b.charge_fetch(consumer(400), 3_000, START) == b.admit_fetch(consumer(400), START) == (pytest.approx(1.0), True)
     assert b.line.length == 0.0
 
 
@@ -299,7 +299,7 @@ def test_early_requests_add_up():
 def test_throttle_left_has_the_line_until_the_bucket_is_full():
     b = bucket()
     b.charge(BURST + 100, START)
-    b.refuse_fetch(consumer(400), START)
+    b.admit_fetch(consumer(400), START)
     assert b.throttle_left(START) == pytest.approx(0.5)
     assert b.throttle_left(START + 11.0) == 0.0
 

@@ -106,7 +106,7 @@ def test_clients_of_same_tags_share_a_bucket():
 def test_client_without_quota_is_measured_and_never_throttled():
     subject = engine(settings())
     bucket = subject.acquire("produce", "bob", "etl", START)
-    assert [bucket.charge(10**12, START), bucket.refuse(START), bucket.throttle_left(START)] == [WITHIN, WITHIN, 0.0]
+    assert [bucket.charge(10**12, START), bucket.admit(START), bucket.throttle_left(START)] == [WITHIN, WITHIN, 0.0]
     assert bucket.fetch_allowance(0, START) is None
     row = rows(subject, START)["produce", "", "etl"]
     assert (row.amount_total, row.limit, row.used_ratio, row.tokens, row.level) == (10**12, None, 0.0, None, "")
@@ -142,7 +142,7 @@ def test_fetch_is_refused_if_wait_is_a_millisecond_or_more(over, wait):
     subject = engine()
     bucket = subject.acquire("fetch", "alice", "etl", START)
     bucket.meter.charge(10_000 + over, START)
-    assert bucket.refuse(START) == (pytest.approx(wait), wait > 0.0)
+    assert bucket.admit(START) == (pytest.approx(wait), wait > 0.0)
     assert bucket.throttled_total == (1 if wait else 0)
     assert bucket.amount_total == 0
 
@@ -178,9 +178,9 @@ def test_throttle_decisions_fill_a_histogram(delay):
     held = round(delay * 1000) / 1000
     expected = [0] * (len(THROTTLE_BOUNDS) + 1)
     expected[sum(bound < held for bound in THROTTLE_BOUNDS)] += 1
-    assert totals["produce"].buckets == tuple(expected)
+    assert totals["produce"].counts == tuple(expected)
     assert totals["produce"].seconds == pytest.approx(held)
-    assert (sum(totals["fetch"].buckets), totals["fetch"].seconds) == (0, 0.0)
+    assert (sum(totals["fetch"].counts), totals["fetch"].seconds) == (0, 0.0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -189,7 +189,7 @@ def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
     bucket = subject.acquire("produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == WITHIN
     for _ in range(4):  # each exceeds the quota by half a second; no client waits, so no debt accumulates
-        assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == ((0.5, False), WITHIN, 0.0)
+        assert (bucket.charge(500, START), bucket.admit(START), bucket.throttle_left(START)) == ((0.5, False), WITHIN, 0.0)
     row = rows(subject, START)["produce", "alice", ""]
     assert (row.throttled_total, row.unenforced_total, row.throttle_seconds_total) == (4, 4, pytest.approx(2.0))
     assert (row.throttled_seconds, row.unthrottled_seconds) == (0.0, None)
@@ -378,7 +378,7 @@ def test_changed_window_keeps_debt(kind, samples, shared):
 
 def test_changed_window_keeps_presumed_use():
     subject = engine(shared=True)
-    subject.meters.share = Part(0.5, 10.0)
+    subject.meters.part = Part(0.5, 10.0)
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000, START)
     subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START)

@@ -15,10 +15,11 @@ from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.line import Consumer
-from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
+from gateway.quotas.meter import Window, throttle_time_ms
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.usage_rows import usage_row
+from protocol.throttle import MAX_THROTTLE_MS
 
 START = 1_000.0
 WINDOW = Window(3, 1.0)
@@ -171,7 +172,7 @@ def test_row_of_the_others_is_that_of_the_last_tick():
 
 def test_new_meter_of_a_group_has_this_gateways_share():
     subject = QuotaEngine(tree(1_000.0), START, shared=True)
-    subject.meters.share = Part(0.5, 0.6)
+    subject.meters.part = Part(0.5, 0.6)
     own, group = subject.acquire_path("produce", "", "job-1", START)
     assert (own.meter, group.meter.portion) == (None, 25.0)
 
@@ -212,7 +213,7 @@ def test_largest_cleared_debt_is_first():
     ("kind", "algorithm", "limit", "throttle_ms"),
     [
         ("produce", "token_bucket", 1e-300, 3_600_000),
-        ("produce", "window", 1e-300, MAX_THROTTLE_TIME_MS),
+        ("produce", "window", 1e-300, MAX_THROTTLE_MS),
         ("controller_mutation", "token_bucket", 5e-324, 3_600_000),
         ("controller_mutation", "token_bucket", 1e308, 0),
     ],
@@ -221,7 +222,7 @@ def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, t
     quotas = {ClientQuotaEntity("alice"): {KINDS[kind].config_key: limit}}
     bucket = QuotaEngine(QuotaSettings(dynamic=quotas, algorithm=algorithm), START).acquire(kind, "alice", "etl", START)
     bucket.record(1_000_000, START)
-    assert throttle_time_ms(bucket.refuse(START)[0]) == throttle_ms
+    assert throttle_time_ms(bucket.admit(START)[0]) == throttle_ms
     assert all(isfinite(value) for value in astuple(usage_row(bucket, START)) if isinstance(value, float))
 
 

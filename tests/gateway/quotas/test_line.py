@@ -172,7 +172,7 @@ def test_window_delays_many_consumers_as_kafka_does():
     bucket.connections = 3
     assert bucket.fetch_allowance(0, START, first=True) == 10 * LIMIT
     bucket.charge(12_000, START)
-    assert [bucket.refuse_fetch(Consumer(), START) for _ in range(3)] == [(2.0, True)] * 3
+    assert [bucket.admit_fetch(Consumer(), START) for _ in range(3)] == [(2.0, True)] * 3
 
 
 def test_peer_gateways_use_their_share_of_the_line():

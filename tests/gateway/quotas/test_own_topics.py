@@ -7,6 +7,7 @@ from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics, mark_at
+from gateway.steps import at_once
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
 
@@ -76,8 +77,8 @@ def test_free_traffic_is_bounded():
     assert (t.charged, t.paused) == (size, True)
     assert size / FREE_BYTES_PER_SECOND == 2.0
     t.own.rename([OWN])
-    assert not t.own.free(size, t.now)
-    assert t.own.free(size, t.now + 2.0)
+    assert not t.own.take_free(size, t.now)
+    assert t.own.take_free(size, t.now + 2.0)
 
 
 def test_own_topic_neither_waits_for_debt_nor_hides_it():
@@ -142,7 +143,7 @@ def test_topic_quotas_ignore_own_topics(version, acks):
     wanting_answer = m.produce(1, version=version, acks=acks or 1, size=5_000, topics=(OWN,))
     t.broker_got(wanting_answer, wanting_answer)
     t.broker_answers(m.produced(1, version=version, topic=OWN), m.produced(1, version=version, topic=OWN))
-    assert [(row.topic, row.appended_bytes) for row in t.quotas.snapshot(t.now)] == [(m.TOPIC, 50_000)]
+    assert [(row.topic, row.appended_bytes) for row in at_once(t.quotas.rows(t.now))] == [(m.TOPIC, 50_000)]
     assert t.rejections == []
     assert t.charged == 0
 
@@ -151,7 +152,7 @@ def test_topic_quotas_ignore_own_topics_of_peers():
     t = Metered()
     t.quotas.expect([OWN, "payments"], t.now)
     assert t.quotas.peer_account("topic", LONG, t.now) is None
-    assert [row.topic for row in t.quotas.snapshot(t.now)] == ["payments"]
+    assert [row.topic for row in at_once(t.quotas.rows(t.now))] == ["payments"]
 
 
 @pytest.mark.parametrize(("version", "at"), [(3, 6), (8, 6), (9, 2), (12, 2), (13, 1)])

@@ -127,7 +127,7 @@ def test_newcomer_of_another_owner_gets_its_full_quota(places, own):
         newcomer = connect(subject, name, HONEST)
         assert newcomer.resolution.tags == Tags(ANONYMOUS, name)
         assert newcomer.meter.tokens(START) == BURST
-        assert newcomer.refuse(START) == (0.0, False)
+        assert newcomer.admit(START) == (0.0, False)
 
 
 def test_owner_of_many_names_shares_its_own_debt():
@@ -136,7 +136,7 @@ def test_owner_of_many_names_shares_its_own_debt():
     assert further == {connect(subject, "one more")}
     (bucket,) = further
     assert bucket.resolution.tags.owner == HOSTILE
-    assert bucket.refuse(START) == (3_600.0, True)
+    assert bucket.admit(START) == (3_600.0, True)
 
 
 def test_authenticated_user_is_one_owner_at_all_addresses():

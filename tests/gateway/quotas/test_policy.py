@@ -58,13 +58,13 @@ def test_new_window_keeps_the_marks_within(window, now, kept, newest):
 
 def test_decisions_are_counted_by_their_delay():
     totals = KindTotals()
-    assert (totals.buckets, totals.seconds) == ([0] * 12, 0.0)
+    assert (totals.counts, totals.seconds) == ([0] * 12, 0.0)
     for delay in (0.001, 0.0005, 0.5, 0.75, 1_000.0):
         totals.note(delay)
-    assert totals.buckets == [2, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1]
+    assert totals.counts == [2, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1]
     assert totals.seconds == pytest.approx(1_001.2515)
     totals.correct(1_000.0, 0.25)
-    assert totals.buckets == [2, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0]
+    assert totals.counts == [2, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0]
     assert totals.seconds == pytest.approx(1.5015)
 
 

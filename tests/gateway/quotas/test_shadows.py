@@ -157,7 +157,7 @@ def test_rows_of_shadows_are_marked_and_totals_leave_them_out() -> None:
     assert (real.shadow, real.throttled_total, real.limit) == (False, 0, 100)
     assert (shadow.shadow, shadow.throttled_total, shadow.unenforced_total, shadow.limit) == (True, 1, 1, 50)
     assert shadow.used_ratio > 1.0
-    assert all(sum(total.buckets) == 0 for total in subject.throttle_totals())
+    assert all(sum(total.counts) == 0 for total in subject.throttle_totals())
     assert [each.shadow for each in at_once(subject.active_rows(START, 10.0))] == [False]
 
 
@@ -251,7 +251,7 @@ def test_shadow_ceilings_are_not_divided():
     )
     engine = ShadowEngine(QuotaSettings(tuple(group.quota for group in groups), groups=groups), 0.0)
     assert not engine.group_buckets.active
-    path = engine.acquire_limited("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
+    path = engine.acquire_shadows("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
     assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]
 
 

@@ -106,9 +106,9 @@ def test_tree_has_groups_below_a_ceiling_only():
     rows = groups()
     table = QuotaTable([group.quota for group in rows])
     tree = KindTree(KEY, rows, table)
-    assert tree.places == {"all": 0, "etl": 1, "team": 2, "web": 3}
+    assert tree.positions == {"all": 0, "etl": 1, "team": 2, "web": 3}
     assert tree.leaves == {"etl", "web"}
-    assert tree.limits == dict.fromkeys(tree.places, 1_000.0)
+    assert tree.limits == dict.fromkeys(tree.positions, 1_000.0)
     assert tree.parents == {"all": None, "etl": "all", "team": "all", "web": "team"}
     assert KindTree("consumer_byte_rate", rows, table).groups == []
 

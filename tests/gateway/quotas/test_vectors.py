@@ -27,12 +27,13 @@ from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota
-from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
+from gateway.quotas.meter import Window, throttle_time_ms
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.steps import at_once
 from protocol.bodies import client_quotas
+from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.gateway.proxy.transcript import SilentWire, Transcript
 from tests.protocol import codec
@@ -52,7 +53,7 @@ UNBOUNDED_IN_KAFKA = 1.7976931348623157e308
 # Deliberate differences between Weir and Kafka: (case, index of the step) -> Weir's answer.
 DEVIATIONS: dict[tuple[str, int], dict[str, Any]] = {
     # Kafka keeps the low 32 bits of a long delay, finds it negative and lets the client through.
-    ("throttle time wraps past 2^31-1 ms", 1): {"eq": MAX_THROTTLE_TIME_MS},
+    ("throttle time wraps past 2^31-1 ms", 1): {"eq": MAX_THROTTLE_MS},
     # In Kafka no default quota applies to a client without a client-id (KAFKA-13341).
     ("empty client id escapes <user>/<default client-id>", 1): {"eq": 1_990_000},
     # Kafka exempts its inter-broker listener from the broker's maximum, and closes other connections in favour of it. Brokers
@@ -138,7 +139,7 @@ def replay_quota_utils(config: dict[str, Any]) -> Step:
         meter = WindowMeter(args["quota"], Window(args["num_samples"], seconds))
         delay = meter.charge(args["observed"] * (args["num_samples"] - 1) * seconds, now)
         # Only the broker's request quota and connection rates have a maximum delay.
-        return min(throttle_time_ms(delay), args["max_ms"] or MAX_THROTTLE_TIME_MS)
+        return min(throttle_time_ms(delay), args["max_ms"] or MAX_THROTTLE_MS)
 
     return step
 
@@ -153,7 +154,7 @@ class ReplayedManager:
         """`broker`: the manager is this broker's, and the engine has buckets for each broker."""
         self.broker = broker
         self.window = window(config)
-        self.longest_ms = config.get("max_throttle_ms", MAX_THROTTLE_TIME_MS)
+        self.longest_ms = config.get("max_throttle_ms", MAX_THROTTLE_MS)
         self.unit = self.MICROSECONDS_OF_A_PERCENT if "unit" in config else 1
         self.limits: dict[ClientQuotaEntity, float] = {}
         self.engine = QuotaEngine(self.settings(), config["base_ms"] / 1000)
@@ -574,11 +575,11 @@ class ReplayedVolumes:
         """`volumes`: broker, folder, capacity, available bytes."""
         for broker in {broker for broker, *_ in volumes}:
             of_broker = tuple(Volume(name, size, max(size - free, 0)) for each, name, size, free in volumes if each == broker)
-            self.volumes.usage(VolumeUsage(broker, now, self.hard, self.soft, of_broker), 0.0, now)
+            self.volumes.take_usage(VolumeUsage(broker, now, self.hard, self.soft, of_broker), 0.0, now)
         self.known |= {broker for broker, *_ in volumes}
 
     def check(self, now: float) -> VolumeVerdict:
-        self.volumes.brokers(self.known, now)
+        self.volumes.take_brokers(self.known, now)
         before, self.verdict = self.verdict, self.volumes.judge(now)
         self.expirations += bool(self.verdict.unknown and not (before and before.unknown))
         return self.verdict
@@ -684,9 +685,9 @@ def test_deviations_name_existing_steps():
         (0.0015, 2),
         (0.0025, 3),  # half up, not to even
         (1.2344, 1234),
-        (2_147_483.646, MAX_THROTTLE_TIME_MS - 1),
-        (2_147_483.648, MAX_THROTTLE_TIME_MS),
-        (1e300, MAX_THROTTLE_TIME_MS),
+        (2_147_483.646, MAX_THROTTLE_MS - 1),
+        (2_147_483.648, MAX_THROTTLE_MS),
+        (1e300, MAX_THROTTLE_MS),
     ],
 )
 def test_milliseconds_round_half_up_and_saturate(seconds, ms):

@@ -110,7 +110,7 @@ def top_throttled() -> Rows:
     return rows
 
 
-def _upper(value: int) -> int:
+def upper(value: int) -> int:
     """Return the upper bound of the value's histogram slot: exact below 32, then 16 slots per power of two."""
     if value < 32:
         return value
@@ -132,7 +132,7 @@ def throttle_percentiles() -> Rows:
         dict(zip(("date", "hour", "kind", "enforced"), key, strict=True))
         | {"throttled": len(values)}
         | {
-            name: _upper(_at_rank(values, thousandths))
+            name: upper(_at_rank(values, thousandths))
             for name, thousandths in (("p50_ms", 500), ("p90_ms", 900), ("p99_ms", 990), ("p999_ms", 999))
         }
         for key, values in times.items()
@@ -250,7 +250,7 @@ def right_sizing() -> Rows:
                 "demand_estimate": round(wanted / free, 3) if free else None,
             }
             | {
-                f"limit_for_{percent}_percent": round(_upper(_at_rank(rates, 1000 - 10 * percent)) / 60, 3) if rates else None
+                f"limit_for_{percent}_percent": round(upper(_at_rank(rates, 1000 - 10 * percent)) / 60, 3) if rates else None
                 for percent in (0, 1, 5, 10, 25)
             }
         )

@@ -14,10 +14,11 @@ import pytest
 
 from gateway.events import ThrottleEvent, UsageSample, VolumeStateChanged
 from gateway.ledger_paths import partition
-from gateway.throttle_slots import slot_upper_ms, throttle_slot
+from gateway.throttle_slots import throttle_slot
 from loadtest.scenarios.ledger.files import write_events
 from loadtest.testkit.spark_cluster import SparkCluster
 from tests.gateway.reports.conftest import SPARK, Run
+from tests.gateway.reports.expected import upper
 from tests.gateway.reports.scenario import BAD_LINES, HOUR, START, events
 
 if TYPE_CHECKING:
@@ -262,9 +263,7 @@ def test_slots_match_those_of_the_events(spark: "SparkSession") -> None:
     values = sorted({0, 1, 2**31 - 1, *(2**bit + near for bit in range(3, 40) for near in (-1, 0, 1, 2**bit // 3))})
     rows = spark.createDataFrame([(value,) for value in values], "value long").select("value", slot_of("value").alias("slot"))
     found = rows.select("value", "slot", upper_of(rows["slot"]).alias("upper")).collect()
-    assert [tuple(row) for row in found] == [
-        (value, throttle_slot(value), slot_upper_ms(throttle_slot(value))) for value in values
-    ]
+    assert [tuple(row) for row in found] == [(value, throttle_slot(value), upper(value)) for value in values]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gateway.admin.admin_client import AdminUnreachableError, ask
-from gateway.admin.forgive import PATH
+from gateway.admin.forgive import FORGIVE
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
 from gateway.config.places import CurrentPlaces
@@ -26,7 +26,7 @@ DEBT = {"user": "alice", "kind": "produce", "seconds": 2.0}
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """As a worker that has cleared a debt."""
     head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"POST " + PATH.encode())
+    assert head.startswith(b"POST " + FORGIVE.encode())
     body = json.dumps({"cleared": [DEBT]})
     writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
     writer.close()
@@ -56,7 +56,7 @@ async def forgive(open_: AsyncExitStack, directory: Path, answering: list[bool])
     await server.start()
     open_.push_async_callback(server.stop)
     session = await open_.enter_async_context(aiohttp.ClientSession())
-    return (await ask(session, f"http://127.0.0.1:{port}", PATH, "cleared", WANTED))["cleared"]
+    return (await ask(session, f"http://127.0.0.1:{port}", FORGIVE, "cleared", WANTED))["cleared"]
 
 
 async def test_debts_of_all_workers_are_cleared(open_: AsyncExitStack, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_results_of_a_response_survive_round_trip(key, version, frame):
             e["topic_id"].bytes if e["topic_id"] else NO_ID for e in expected
         ]
     elements = [frame[each.start : each.end] for each in response.results]
-    assert topic_lists.answer_with(key, version, frame, response, elements) == frame
+    assert topic_lists.answer_with(key, version, frame, response.start, response.end, elements) == frame
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
@@ -178,7 +178,7 @@ def test_refused_topics_are_merged_into_a_response(key, version):
     topic = read(key, version, made_up_request(key, version)).topics[0]
     refused = topic_lists.refuse(key, version, topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     elements = [frame[each.start : each.end] for each in response.results]
-    merged = topic_lists.answer_with(key, version, frame, response, [elements[0], refused, *elements[1:]])
+    merged = topic_lists.answer_with(key, version, frame, response.start, response.end, [elements[0], refused, *elements[1:]])
     assert [each.error for each in topic_lists.read_response(key, version, merged).results] == [0, 89, 1, 2]
     assert len(merged) == len(frame) + len(refused)
     if flexible:

@@ -37,7 +37,7 @@ class Fleet:
         bucket = self.engines[place].acquire_ip("connection", IP, self.now)
         assert bucket is not None
         self.engines[place].release(bucket, self.now)
-        return not bucket.enter(1.0, self.now)[1]
+        return not bucket.charge_connection(1.0, self.now)[1]
 
 
 @pytest.mark.parametrize(("count", "rate"), [(8, 1.0), (12, 1.0), (12, 0.5)])

@@ -111,8 +111,8 @@ def test_decisions_over_fold_limit_are_counted():
 def test_volume_delay_is_a_separate_kind(bucket):
     folds = ThrottleFolds()
     folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, (1.0, True), NOW)
-    folds.held(HOME, bucket, 700, 0.5, NOW + 1.0)
-    folds.held(HOME, bucket, 50, 0.25, NOW + 2.0)
+    folds.delayed_for_volume(HOME, bucket, 700, 0.5, NOW + 1.0)
+    folds.delayed_for_volume(HOME, bucket, 50, 0.25, NOW + 2.0)
     folds.early(HOME, bucket, 0.1, NOW + 2.5)
     own, volumes = folds.take("weir-1", NOW + 10.0, WALL)
     assert (own.kind, own.quota, own.count, own.throttle_ms) == ("produce", "user=alice", 1, 1_000)

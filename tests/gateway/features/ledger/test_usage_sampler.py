@@ -230,7 +230,7 @@ def test_address_bucket_is_sampled_by_ip():
     for number in (1, 2):
         bucket = engine.acquire_ip("connection", f"10.0.0.{number}", NOW)
         assert bucket is not None
-        bucket.enter(1.0, NOW)
+        bucket.charge_connection(1.0, NOW)
     samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 60.0))
     assert [(sample.ip, sample.user, sample.client_id, sample.amount) for sample in samples] == [
         ("10.0.0.1", None, None, 1.0),

@@ -23,7 +23,7 @@ from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import PastUse, Window
-from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicSpent
+from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicRateUse
 
 AT = Moment("a boot", 5_021.4, 1_795_244_400.2)
 USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (PastUse(3.5, 2.0, 100.0), PastUse(0.5, 0.0, 0.0)))
@@ -32,7 +32,7 @@ USAGE = Usage(
     (BucketUse("produce", Tags("alice", None), USE), BucketUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
     {None: USE, "clients": USE},
     (PeerTotals("00f1", 7, {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}),),
-    (TopicSpent("payments", "window", Window(5, 2.0), USE.used), TopicSpent(None, "one_minute", Window(), (), USE.used)),
+    (TopicRateUse("payments", "window", Window(5, 2.0), USE.used), TopicRateUse(None, "one_minute", Window(), (), USE.used)),
 )
 
 numbers = st.floats(-1e9, 1e18)
@@ -65,7 +65,7 @@ usages = st.builds(
     ).map(tuple),
     st.lists(
         st.builds(
-            TopicSpent,
+            TopicRateUse,
             names,
             st.sampled_from(["one_minute", "window"]),
             st.builds(Window, st.integers(1, 99), st.floats(0.1, 99)),

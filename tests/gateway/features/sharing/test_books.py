@@ -11,6 +11,7 @@ from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.steps import at_once
 
 INTERVAL = 0.2
 RATE = 10
@@ -164,7 +165,7 @@ def test_appends_after_a_pause_count_once_at_peers(meter: str, window: Window) -
     for _ in range(3):
         fleet.append(0, "hot", 60_000)
         fleet.run(6.0)
-        here, there = [row.rate for quotas in fleet.gateways for row in quotas.snapshot(fleet.now) if row.topic == "hot"]
+        here, there = [row.rate for quotas in fleet.gateways for row in at_once(quotas.rows(fleet.now)) if row.topic == "hot"]
         assert there == pytest.approx(here, rel=0.02)
         fleet.run(74.0)
 
@@ -173,7 +174,7 @@ def test_peer_appends_stay_separate_in_all_figures() -> None:
     fleet = Topics(2)
     fleet.append(0, "hot", 2_000)
     fleet.run(INTERVAL)
-    (row,) = [row for row in fleet.gateways[1].snapshot(fleet.now) if row.topic == "hot"]
+    (row,) = [row for row in at_once(fleet.gateways[1].rows(fleet.now)) if row.topic == "hot"]
     assert (row.appended_bytes, row.rate, row.rejected) == (0, 2_000.0, True)
     totals = fleet.gateways[1].totals(fleet.now)
     assert (totals.rate, totals.over) == (2_000.0, True)

@@ -143,7 +143,7 @@ def test_every_kind_is_shared() -> None:
     address = fleet.engines[0].acquire_ip("connection", "192.0.2.7", fleet.now)
     assert address is not None
     for _ in range(50):
-        address.enter(1.0, fleet.now)
+        address.charge_connection(1.0, fleet.now)
     settled(fleet)
     assert round(fleet.tokens(1, "fetch")) == 3_000 - LAG
     assert round(fleet.tokens(1, "controller_mutation")) == 30 - 2

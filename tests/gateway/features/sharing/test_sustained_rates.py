@@ -82,7 +82,7 @@ def test_consumers_get_the_quota_of_a_window(count: int, consumers: int) -> None
         for number, bucket in enumerate(buckets):
             if due[number] > now:
                 continue
-            delay = bucket.refuse_fetch(places[number], now)[0]
+            delay = bucket.admit_fetch(places[number], now)[0]
             if delay == 0.0:
                 allowance = min(bucket.fetch_allowance(batch, now), MIB)
                 size = max(allowance - allowance % batch, batch)

@@ -18,6 +18,7 @@ from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.steps import at_once
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
@@ -89,7 +90,7 @@ class Metered(Transcript):
         self.gate.quotas.appended(HOT.encode(), size, self.now, by_id=False)
 
     def counted(self):
-        rows = self.gate.quotas.snapshot(self.now)
+        rows = at_once(self.gate.quotas.rows(self.now))
         return {row.topic: (row.appended_bytes, row.throttled_bytes, dict(row.refused_bytes)) for row in rows}
 
 

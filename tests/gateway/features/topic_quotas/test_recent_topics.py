@@ -10,7 +10,7 @@ from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, 
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import SampledRate
-from gateway.quotas.recent_use import TopicSpent
+from gateway.quotas.recent_use import TopicRateUse
 
 START, AGAIN = 5_000.0, 70.0
 WINDOW = Window(5, 1.0)
@@ -115,7 +115,7 @@ def test_changed_meter_starts_anew():
 
 
 def test_empty_record_gives_a_new_rate():
-    restore_topics(quotas("one_minute", AGAIN), [TopicSpent(None, "one_minute", WINDOW, ())], AGAIN)
+    restore_topics(quotas("one_minute", AGAIN), [TopicRateUse(None, "one_minute", WINDOW, ())], AGAIN)
     for rate in rates(START):
         rate.record(100, START)
         rate.restore([], START)

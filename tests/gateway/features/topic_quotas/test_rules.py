@@ -95,7 +95,7 @@ def test_topic_is_rejected_iff_it_and_total_are_over(used, rejected):
     for name, size in used.items():
         append(made, name, size)
     assert {name for name in FIVE if rejects(made, name)} == rejected
-    assert {row.topic for row in made.snapshot(START) if row.rejected} == rejected
+    assert {row.topic for row in at_once(made.rows(START)) if row.rejected} == rejected
 
 
 def test_topic_without_appends_is_never_rejected():
@@ -131,7 +131,7 @@ def test_rejected_bytes_move_no_rate():
     made.refused(b"orders", 1, "MESSAGE_TOO_LARGE", START, by_id=False)
     made.refused(b"nobody", 5, "UNKNOWN_TOPIC_OR_PARTITION", START, by_id=False)
     made.refused(b"logs", 3, "MESSAGE_TOO_LARGE", START, by_id=False)
-    rows = {row.topic: row for row in made.snapshot(START)}
+    rows = {row.topic: row for row in at_once(made.rows(START))}
     assert rows["logs"].refused_bytes == {"MESSAGE_TOO_LARGE": 3}
     assert (rows["orders"].appended_bytes, rows["orders"].throttled_bytes, rows["orders"].throttled_total) == (100, 15, 2)
     assert rows["orders"].refused_bytes == {"MESSAGE_TOO_LARGE": 10}
@@ -153,7 +153,7 @@ def test_unknown_id_is_looked_up_and_its_meters_named():
     made.appended(new, 10, START, by_id=True)
     made.appended(new, 10, START, by_id=True)
     assert calls == [1]
-    assert "(id CQkJCQkJCQkJCQkJCQkJCQ)" in {row.topic for row in made.snapshot(START)}
+    assert "(id CQkJCQkJCQkJCQkJCQkJCQ)" in {row.topic for row in at_once(made.rows(START))}
     made.update_topics({**FIVE, "new": new})
     assert append(made, "new", 1).appended_bytes == 21
     assert made.default_threshold == 1 * MB
@@ -174,19 +174,19 @@ def test_nameless_ids_are_bounded_and_forgotten():
         made.appended(number.to_bytes(16, "big"), 1, START, by_id=True)
     assert made.find((MAX_NAMELESS + 1).to_bytes(16, "big"), by_id=True) is None
     for _ in range(2):
-        rows = made.snapshot(START)
+        rows = at_once(made.rows(START))
         assert sum(row.appended_bytes for row in rows) == MAX_NAMELESS + 5
         assert len(rows) == 4
         made.update_topics({})
     made.update_topics({})
-    assert [row.topic for row in made.snapshot(START)] == ["<other>"]
+    assert [row.topic for row in at_once(made.rows(START))] == ["<other>"]
 
 
 def test_topics_over_the_limit_share_meters_and_labels():
     made = quotas(topics={}, max_topics=4, max_labelled=2)
     for number in range(8):
         append(made, f"t{number}", 10)
-    rows = {row.topic: row for row in made.snapshot(START)}
+    rows = {row.topic: row for row in at_once(made.rows(START))}
     assert rows.keys() == {"t0", "t1", "<other>"}
     assert rows["<other>"].appended_bytes == 60
     assert rows["<other>"].threshold is None
@@ -197,16 +197,16 @@ def test_others_counter_never_falls_when_a_topic_goes():
     append(made, "a", 10)
     append(made, "b", 20)
     made.update_topics({"a": bytes(16)})
-    assert {row.topic: row.appended_bytes for row in made.snapshot(START)} == {"a": 10, "<other>": 20}
+    assert {row.topic: row.appended_bytes for row in at_once(made.rows(START))} == {"a": 10, "<other>": 20}
     for _ in range(2):
         made.update_topics({})
     append(made, "c", 1)  # the label is free again
-    assert {row.topic for row in made.snapshot(START)} == {"c", "<other>"}
+    assert {row.topic for row in at_once(made.rows(START))} == {"c", "<other>"}
 
 
 def test_idle_topics_are_shown_with_threshold():
     made = quotas(explicit={"payments": 5 * MB})
-    rows = {row.topic: row for row in made.snapshot(START)}
+    rows = {row.topic: row for row in at_once(made.rows(START))}
     assert {name: (row.threshold, row.explicit, row.rate) for name, row in rows.items()} == {
         name: (5 * MB, True, 0.0) if name == "payments" else (1.25 * MB, False, 0.0) for name in FIVE
     }
@@ -228,7 +228,7 @@ def test_some_topic_is_rejected_if_total_is_over(script):
             append(made, name, size, now)
             sent += size
         assert made.over(now) == any(rejects(made, each, now) for each in FIVE)
-    assert sum(row.appended_bytes for row in made.snapshot(now)) == sent
+    assert sum(row.appended_bytes for row in at_once(made.rows(now))) == sent
 
 
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
@@ -360,7 +360,7 @@ def test_topic_used_within_a_report_has_one_row():
 def test_first_idle_topics_of_many_are_shown():
     made = quotas(max_labelled=3, topics={f"t{number:04}": bytes(16) for number in reversed(range(2_000))})
     append(made, "t0001", 1)
-    assert [row.topic for row in made.snapshot(START)] == ["t0001", "t0000", "t0002"]
+    assert [row.topic for row in at_once(made.rows(START))] == ["t0001", "t0000", "t0002"]
 
 
 def test_list_of_topics_visits_only_topics_that_it_lacks():

@@ -24,9 +24,9 @@ SOFT, HARD = Limit(LimitType.MIN_FREE_PERCENTAGE, 50), Limit(LimitType.MIN_FREE_
 def verdict(*consumed: int, active: int) -> VolumeVerdict:
     """Brokers with a volume of 1000 bytes each and the given use. Further active brokers are unknown."""
     volumes = ClusterVolumes(300.0, VolumeState.PAUSE)
-    volumes.brokers(frozenset(range(active)), 0.0)
+    volumes.take_brokers(frozenset(range(active)), 0.0)
     for broker, used in enumerate(consumed):
-        volumes.usage(VolumeUsage(broker, 0.0, HARD, SOFT, (Volume("/data", 1000, used),)), 0.0, 0.0)
+        volumes.take_usage(VolumeUsage(broker, 0.0, HARD, SOFT, (Volume("/data", 1000, used),)), 0.0, 0.0)
     return volumes.judge(1.0)
 
 

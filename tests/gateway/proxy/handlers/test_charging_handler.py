@@ -18,7 +18,7 @@ class UnitsHandler:
 
     def handle(self, request: Request, now: float) -> Verdict:
         self._connection.client.use(request.header.client_id, now)
-        return DEFER if self._connection.has_to_queue(("produce",), request, now, UNITS) else FORWARD
+        return DEFER if self._connection.enter_queues(("produce",), request, now, UNITS) else FORWARD
 
 
 def waiting(engine):
