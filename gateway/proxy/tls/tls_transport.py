@@ -189,7 +189,7 @@ class TlsTransport:
                 self._fail("it updates its keys or asks for handshakes again and again")
 
     def _end_where_read(self) -> None:
-        """Close the connection if the peer has ended it. In a pause the session still holds what came before, as with TCP's FIN."""
+        """Close the connection if the peer has ended it. A paused session still holds what came before, as with a FIN."""
         if self._ended and self._reading and self._state == _OPEN:
             self._peer_ended()
 
