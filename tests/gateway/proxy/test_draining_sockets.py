@@ -33,6 +33,7 @@ from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.proxy.tls.tls_transport import TlsTransport
 from gateway.quotas.engine import QuotaEngine
+from gateway.steps import at_once
 from loadtest.testkit.certificates import LOOPBACK, Authority
 from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, Metered, produced
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
@@ -546,7 +547,7 @@ async def test_broker_is_read_for_topics_after_the_client_has_gone(place):
     to_client.write(produced(1, (HOT, {0: 0})))
     assert await broker.read() == b""
     await place.sessions.wait_empty()
-    assert [row.appended_bytes for row in quotas.snapshot(START) if row.topic == HOT] == [100]
+    assert [row.appended_bytes for row in at_once(quotas.rows(START)) if row.topic == HOT] == [100]
 
 
 @on_uvloop

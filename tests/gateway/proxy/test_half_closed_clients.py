@@ -10,6 +10,7 @@ import pytest
 
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.sessions import ANSWER_SECONDS
+from gateway.steps import at_once
 from loadtest.testkit.certificates import Authority
 from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, Metered, produced
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
@@ -112,7 +113,7 @@ async def test_answers_for_topics_count_after_half_close(place):
     assert await client.read() == produced(1, (HOT, {0: 0}))
     assert await broker.read() == b""
     await place.sessions.wait_empty()
-    assert [row.appended_bytes for row in quotas.snapshot(0.0) if row.topic == HOT] == [100]
+    assert [row.appended_bytes for row in at_once(quotas.rows(0.0)) if row.topic == HOT] == [100]
 
 
 @pytest.fixture(params=["tcp", "tls", "broker's tls"])
