@@ -132,6 +132,24 @@ class SharedMeter(Meter):
                 amount = min(amount, max(left + self._inner.capacity, 0.0))
         self._inner.charge(amount, now)
 
+    def debt(self, now: float) -> float:
+        """The debt in seconds, without presumed use: a new member has to owe it as well.
+
+        0.0 for `ROLLOUT_SECONDS` after a change of the limit, as in `charge_others`; and without a balance.
+        """
+        left = self._inner.tokens(now)
+        if left is None or self.exact or now - self._changed_at < ROLLOUT_SECONDS:
+            return 0.0
+        return max(-(left + self.presumed) / self._limit, 0.0)
+
+    def follow(self, seconds: float, now: float) -> None:
+        """Owe at least so many seconds of the limit, without presumed use."""
+        left = self._inner.tokens(now)
+        if left is not None and not self.exact:
+            more = left + self.presumed + seconds * self._limit
+            if more > 0.0:
+                self._inner.charge(more, now)
+
     def _replace(self, amount: float) -> float:
         """Take up to `amount` units out of the presumed ones, the oldest first. They stay charged. Returns their number."""
         older = min(amount, self._older)

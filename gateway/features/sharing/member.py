@@ -11,6 +11,7 @@ from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.known_peers import KnownPeers
 from gateway.features.sharing.own_uses import OwnUses
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
+from gateway.features.sharing.peer_debts import PeerDebts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
     FORGET_SECONDS,
@@ -22,14 +23,7 @@ from gateway.features.sharing.shared_usage import (
     SharingStatus,
     first_turn,
 )
-from gateway.features.sharing.use_message import (
-    MAX_MESSAGE_BYTES,
-    EntityUse,
-    UseMessage,
-    encode,
-    parse,
-    parse_member,
-)
+from gateway.features.sharing.use_message import MAX_MESSAGE_BYTES, EntityUse, UseMessage, encode, parse, parse_member
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import Part, UsageAccount, UsageKey
@@ -96,6 +90,7 @@ class Member:
         self._presuming: dict[UsageKey, UsageAccount] = {}  # accounts that hold presumed use after the last step
         self._connections = PeerCounts(counts)
         self._demands = PeerDemands()
+        self._debts = PeerDebts()
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
         """The settings take effect with the next step."""
@@ -154,6 +149,7 @@ class Member:
         if identity == self.identity:
             self._own_message_at = now
             return
+        self._debts.notice(message.sequence, now)
         peer = self._peers.by_identity.get(identity)
         if peer is None:
             if self._peers.full:
@@ -181,6 +177,7 @@ class Member:
             for flow in peer.flows.values():
                 flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
+        self._charge(identity, peer, self._debts.receive(message.debts, self._sequence, now), now, resumed=resumed)
         self._connections.receive(identity, message.connections, message.turns)
         in_tree = self._engine.group_buckets.in_tree
         self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if in_tree(*key)}, now)
@@ -212,7 +209,8 @@ class Member:
 
     def _peer_account(self, entity: UsageKey, now: float) -> UsageAccount | None:
         kind, name = entity
-        return self._by_kind[kind].peer_account(kind, name, now)
+        found = self._by_kind.get(kind)
+        return None if found is None else found.peer_account(kind, name, now)
 
     def step(self, now: float, *, publish: bool = True) -> list[MemberRecord]:
         """As `steps`, without a pause."""
@@ -232,6 +230,8 @@ class Member:
         if now - self._settled < self.interval * 0.9:
             return []
         self._demands.divide(self._engine.group_buckets, self.interval, clock())
+        if self._engine.settings.enforce:  # otherwise debts are forgiven
+            yield from self._debts.follow(self._peer_account, clock)
         yield from self._settle(clock, hold=not publish)
         self._settled = now
         return [(yield from self._record(clock))] if publish else []
@@ -256,9 +256,11 @@ class Member:
         sequence, members = self._sequence, self.status.members
         connections, turns, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)
         demands, unpublished = self._demands.chosen(sequence, MAX_MESSAGE_BYTES // 8)
+        everyone = self._everyone() if self._engine.settings.enforce else ()
+        debts = yield from self._debts.chosen(everyone, self._own, sequence, members, self.interval, clock)
         uses, waiting = yield from self._own.chosen(members, sequence, clock(), last=last)
         self.status.left_out_total += left_out + unpublished + waiting
-        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns))
+        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns, debts))
 
     def _count(self, clock: Callable[[], float]) -> Steps[None]:
         return self._own.count(chain.from_iterable(each.changed() for each in self._shared), self.quiet, clock)
@@ -274,9 +276,8 @@ class Member:
         self._engine.meters.part = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
         changed = (members, reachable, enforced) != self._settled_for
         self._settled_for = (members, reachable, enforced)
-        everyone = chain.from_iterable(each.accounts() for each in self._shared)
         presuming: dict[UsageKey, UsageAccount] = {}
-        for number, (entity, account) in enumerate(everyone if changed else (yield from self._busy(now)), 1):
+        for number, (entity, account) in enumerate(self._everyone() if changed else (yield from self._busy(now)), 1):
             if number % PIECE == 0:
                 yield
                 now = clock()
@@ -296,6 +297,9 @@ class Member:
             if meter.presumed > 0.0:
                 presuming[entity] = account
         self._presuming = presuming
+
+    def _everyone(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
+        return chain.from_iterable(each.accounts() for each in self._shared)
 
     def _busy(self, now: float) -> Steps[list[tuple[UsageKey, UsageAccount]]]:
         """The accounts with shared meters that hold presumed use, or have recent use here or at a peer.

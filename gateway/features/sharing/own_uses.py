@@ -35,6 +35,11 @@ class OwnUses:
     def get(self, entity: UsageKey) -> OwnUse | None:
         return self._uses.get(entity)
 
+    def total(self, entity: UsageKey, account: UsageAccount) -> int:
+        """The use through this gateway until now, in messages. Some of it may not have been counted yet."""
+        own = self._uses.get(entity)
+        return (0 if own is None else own.flow.total) + max(account.total() - account.shared_total, 0)
+
     def count(
         self, changed: Iterable[tuple[UsageKey, UsageAccount] | None], quiet: float, clock: Callable[[], float]
     ) -> Steps[None]:

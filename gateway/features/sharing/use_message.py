@@ -11,18 +11,23 @@ has the kind and the name of a maximum number, and the member's open connections
 an older Weir have none. With `"Turns": 3`, the rows are too many for one message, and the last three messages together have all
 of them. An older Weir takes only the last message's rows. A row of `Demands` has the kind and the name of a group, and the
 demand of its clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
-have them again. A record without a value means that the member has left.
+have them again. A row of `Debts` has the kind, the tags or the name, the limit per second, and the debt in seconds. The last
+field is the member's use as in `Entities`, which the debt contains. An older Weir ignores such rows. A record without a value
+means that the member has left.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from gateway.cluster.client import BadRecordError
 from gateway.quotas.entity import MAX_NAME as SHORT_NAME
 from gateway.quotas.entity import TAG_NAMES, Tags
 from gateway.quotas.scope import node_id
+from gateway.quotas.shared_meter import UsageKey
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS
 from gateway.whole_number import MAX_INT64
 
 VERSION = 1
@@ -62,6 +67,14 @@ class EntityUse:
     recent: int
 
 
+class Debt(NamedTuple):
+    """An entity's debt by the use of all members: `seconds` of its `limit`. It contains the `total` of the publisher."""
+
+    limit: float
+    seconds: float
+    total: int
+
+
 @dataclass(frozen=True, slots=True)
 class UseMessage:
     """A member's use, its open connections and its demands. `sequence` rises by one with each message; `skipped` has the
@@ -73,6 +86,7 @@ class UseMessage:
     connections: Mapping[PeerCountKey, int] = field(default_factory=dict)
     demands: Mapping[DemandKey, float] = field(default_factory=dict)
     turns: int = 1
+    debts: Mapping[UsageKey, Debt] = field(default_factory=dict)
 
 
 def encode(message: UseMessage) -> bytes:
@@ -85,6 +99,9 @@ def encode(message: UseMessage) -> bytes:
     if message.demands:
         rows = [[kind, name, None if demand == inf else demand] for (kind, name), demand in message.demands.items()]
         fields["Demands"] = rows
+    if message.debts:
+        rows = [[kind, _parts(name), *debt] for (kind, name), debt in message.debts.items()]
+        fields["Debts"] = rows
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -125,13 +142,18 @@ def parse(value: bytes) -> UseMessage:
     connections = _connections(fields.get("Connections", []), skipped)
     demands = _demands(fields.get("Demands", []), skipped)
     turns = min(max(_count(fields.get("Turns", 1), "Turns"), 1), MAX_TURNS)
-    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns)
+    debts = _debts(fields.get("Debts", []), skipped)
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, debts)
 
 
 def _use(row: object) -> EntityUse:
     if not isinstance(row, list) or len(row) != _ROW:
         raise BadRecordError("bad_type", f"an entity is not a list of {_ROW}")
     kind, parts, total, recent = row
+    return EntityUse(*_entity(kind, parts), _count(total, "the total"), _count(recent, "the recent use"))
+
+
+def _entity(kind: object, parts: object) -> UsageKey:
     if not isinstance(kind, str) or not isinstance(parts, dict) or not parts:
         raise BadRecordError("bad_type", "an entity has no kind or no parts")
     names: dict[str, str | None] = {}
@@ -148,8 +170,7 @@ def _use(row: object) -> EntityUse:
     tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"), group=names.get("group"), broker=broker)
     if any(len(each or "") > SHORT_NAME for each in (kind, name, tags.ip, tags.group)):
         raise BadRecordError("bad_type", "an entity has a long name that is neither a user nor a client-id")
-    what = tags.bounded() if name is None else name
-    return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
+    return kind, tags.bounded() if name is None else name
 
 
 def _broker(text: str | None) -> int | None:
@@ -189,6 +210,26 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
             case _:
                 skipped.append("bad_type")
     return demands
+
+
+def _debts(rows: object, skipped: list[str]) -> dict[UsageKey, Debt]:
+    if not isinstance(rows, list):
+        raise BadRecordError("bad_type", "Debts is not a list")
+    if len(rows) > MAX_ENTITIES:
+        raise BadRecordError("too_large", f"{len(rows)} debts, more than {MAX_ENTITIES}")
+    debts: dict[UsageKey, Debt] = {}
+    for row in rows:
+        match row:
+            case [kind, parts, int(limit) | float(limit), int(seconds) | float(seconds), total] if (
+                0 < limit <= MAX_INT64 and 0 <= seconds <= MAX_DEBT_SECONDS
+            ):
+                try:
+                    debts[_entity(kind, parts)] = Debt(float(limit), float(seconds), _count(total, "the total"))
+                except BadRecordError as error:
+                    skipped.append(error.reason)
+            case _:
+                skipped.append("bad_type")
+    return debts
 
 
 def _count(value: object, what: str) -> int:

@@ -26,7 +26,11 @@ def tree(quota: float) -> QuotaSettings:
 
 
 def traffic(count: int, settings: QuotaSettings, size: int) -> Traffic:
-    """Gateways whose records arrive at once."""
+    return fleet(count, settings, size)[0]
+
+
+def fleet(count: int, settings: QuotaSettings, size: int) -> tuple[Traffic, list[Member]]:
+    """Gateways whose records arrive at once, and their members, which the test may replace."""
     engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
     members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(engines)]
 
@@ -37,7 +41,7 @@ def traffic(count: int, settings: QuotaSettings, size: int) -> Traffic:
 
     found = Traffic(engines, step, INTERVAL, size)
     found.run([], 2)
-    return found
+    return found, members
 
 
 @pytest.mark.parametrize("settings", [alice(QUOTA), tree(QUOTA)], ids=["entity", "tree"])
@@ -94,3 +98,22 @@ def test_consumers_get_the_quota_of_a_window(count: int, consumers: int) -> None
             due[number] = now + max(delay, 0.01)
     assert sum(sent[2:]) == pytest.approx(117 * MIB, rel=0.15)
     assert max(sum(sent[begin : begin + 11]) for begin in range(2, 108)) <= (11 + consumers) * MIB
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0])
+def test_a_new_gateway_owes_the_debt_of_its_peers(seconds: float) -> None:
+    """One of four gateways is replaced without its usage file. One request is worth so many seconds of the quota."""
+    settings = alice(QUOTA)
+    found, members = fleet(4, settings, int(QUOTA * seconds))
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(4)]
+    found.run(senders, 40)
+    found.engines[0] = QuotaEngine(settings, found.now, shared=True)
+    members[0] = Member("a" * 16, found.engines[0], INTERVAL, found.now)
+    found.run(senders[1:], 5)
+    buckets = [engine.acquire("produce", "alice", "", found.now) for engine in found.engines]
+    before = [bucket.amount_total for bucket in buckets]
+    found.run(senders, 120)
+    used = [bucket.amount_total - earlier for bucket, earlier in zip(buckets, before, strict=True)]
+    assert used == pytest.approx([30 * QUOTA] * 4, rel=0.2)
+    balances = [bucket.meter.tokens(found.now) / QUOTA for bucket in buckets]
+    assert max(balances) - min(balances) < seconds

@@ -12,6 +12,7 @@ from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
     MAX_TURNS,
+    Debt,
     EntityUse,
     UseMessage,
     encode,
@@ -20,6 +21,7 @@ from gateway.features.sharing.use_message import (
 )
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS
 
 names = st.none() | st.text(max_size=20)
 brokers = st.none() | st.integers(-1, 2**31 - 1)
@@ -34,9 +36,13 @@ connections = st.dictionaries(st.tuples(st.sampled_from(["ip", "user"]), st.text
 
 
 turns = st.integers(1, MAX_TURNS)
+rates = st.floats(0.001, 1e12)
+debts = st.dictionaries(
+    st.tuples(st.sampled_from(list(KINDS)), tags), st.builds(Debt, rates, st.floats(0, MAX_DEBT_SECONDS), counts), max_size=5
+)
 
 
-@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns))
+@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns, debts=debts))
 def test_message_survives_round_trip(message: UseMessage) -> None:
     assert parse(encode(message)) == message
 
@@ -121,3 +127,23 @@ def test_unusable_count_of_connections_is_skipped(row: object) -> None:
     message = parse(text(Connections=[row, ["user", "bob", 3]]))
     assert message.connections == {("user", "bob"): 3}
     assert message.skipped == ("bad_type",)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "x",
+        ["produce", {"user": "a"}, 1.0, 2.0],
+        ["produce", {"user": "a"}, 0, 2.0, 3],
+        ["produce", {"user": "a"}, float("nan"), 2.0, 3],
+        ["produce", {"user": "a"}, 1.0, -1, 3],
+        ["produce", {"user": "a"}, 1.0, MAX_DEBT_SECONDS + 1, 3],
+        ["produce", {"user": "a"}, 1.0, 2.0, -3],
+        ["produce", {}, 1.0, 2.0, 3],
+    ],
+)
+def test_unusable_debt_is_skipped_alone(row: object) -> None:
+    good = ["produce", {"user": "b"}, 1.0, 2.0, 3]
+    message = parse(text(Debts=[row, good]))
+    assert message.debts == {("produce", Tags("b", None)): Debt(1.0, 2.0, 3)}
+    assert len(message.skipped) == 1
