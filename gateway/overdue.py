@@ -1,4 +1,4 @@
-"""Cuts a process off that a hung disk keeps after its signal to end.
+"""Cuts off a process that a hung disk keeps alive after its signal to end.
 
 Python's end waits for its threads, and a thread in a call of the kernel cannot be stopped. The kernel frees locks and ports.
 """

@@ -11,7 +11,7 @@ from typing import Final, cast
 from gateway.proxy.counters import Counters
 from gateway.proxy.sessions import Attempt
 from gateway.proxy.socket_transport import is_own
-from gateway.proxy.tcp_info import has_left
+from gateway.proxy.tcp_info import has_left, peer_address
 from gateway.proxy.tls.tls_transport import is_tls
 
 STORM: Final = 20
@@ -82,14 +82,15 @@ class KeptConnections:
         """Keep the connection of a client that has left nothing behind. False: the caller has to close it."""
         if not self._storms or transport.is_closing() or not (is_own(transport) or is_tls(transport)):
             return False
-        try:
-            address, port = transport.get_extra_info("socket").getpeername()[:2]
-        except OSError:  # the broker has closed it
+        address = peer_address(transport.get_extra_info("socket"))
+        if address is None:
             return False
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        peer = (address, port, "" if tls is None else tls.server_hostname or "")
-        kept = self._kept.setdefault(peer, []) if peer in self._storms else None
-        if kept is None or len(kept) >= MAX_KEPT:
+        peer = (*address, "" if tls is None else tls.server_hostname or "")
+        if peer not in self._storms:
+            return False
+        kept = self._kept.setdefault(peer, [])
+        if len(kept) >= MAX_KEPT:
             return False
         waiting = _Kept(transport, now)
         kept.append(waiting)

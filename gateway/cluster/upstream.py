@@ -22,6 +22,7 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.poller import Poller
 from gateway.proxy.sessions import Attempt
 from gateway.proxy.socket_transport import SocketTransport, dial
+from gateway.proxy.tcp_info import peer_address
 from gateway.proxy.tls.broker_handshake import BrokerHandshake
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.tls.contexts import LiveContext, client_context
@@ -232,9 +233,8 @@ class Upstream:
         """Try the address of a connection behind all others if it belongs to another cluster now."""
         if not isinstance(error, OtherCluster):
             return
-        try:
-            peer = broker.get_extra_info("socket").getpeername()[:2]
-        except OSError:  # the broker has closed the connection
+        peer = peer_address(broker.get_extra_info("socket"))
+        if peer is None:
             return
         now = clock.monotonic()
         self._failed[peer] = now

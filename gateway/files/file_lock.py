@@ -110,7 +110,8 @@ class StateLocks:
         own = self._usage.path
         remedy = "give each gateway a state.usage_path of its own that does not end with a number"
         for path in self._usage_files:
-            if path != own and _is_there(lock_file(path)):
+            # A folder that the present user may not open counts as empty: nothing can be saved there.
+            if path != own and os.access(lock_file(path), os.F_OK):
                 message = (
                     f"gives a worker the file {path}, and {lock_file(path).name} says that a gateway without workers has it"
                 )
@@ -121,11 +122,6 @@ class StateLocks:
         if single != own and workers > 1 and number is not None and number < workers:
             return Problem(self._usage.key, f"is the file of a worker of the gateway with {single}", remedy, value=str(own))
         return None
-
-
-def _is_there(path: Path) -> bool:
-    """False also below a folder that the present user may not open: nothing can be saved there."""
-    return os.access(path, os.F_OK)
 
 
 def _workers_of(path: Path) -> int:

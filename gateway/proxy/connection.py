@@ -289,7 +289,7 @@ class Session(BrokerSession):
         return self._client is None or self._client.is_closing()
 
     def give_up(self) -> None:
-        """Also called again. Requests with acks=0 still have their turn, and a client that reads slowly its answers."""
+        """Close it, unless acks=0 requests wait for their turn, or the client still reads its answers. May be called again."""
         if self.closing or self._requests.client_full:
             return
         if self._requests.owes_nothing if self._draining is None else self._draining.client_ended:

@@ -48,6 +48,7 @@ class Reuse:
             self._served = True
 
     def tie(self) -> None:
+        """Note that the client leaves state behind, whatever follows."""
         self._tied = True
 
     def note_answers(self, chunk: bytes, at: int, entry: Entry | None) -> None:

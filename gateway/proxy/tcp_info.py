@@ -53,6 +53,15 @@ def has_answered(connection: socket.socket) -> bool | None:
     return False if _number(info, _DATA_SEGMENTS_OUT, 4) else None
 
 
+def peer_address(connection: socket.SocketType) -> tuple[str, int] | None:
+    """The peer's IP address and port; None if the connection has ended."""
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:
+        return None
+    return host, port
+
+
 def has_left(connection: socket.SocketType) -> bool:
     """True if the peer has closed its side or has reset the connection; False if unknown."""
     return _read(connection)[:1] in _LEFT

@@ -90,20 +90,22 @@ class Supervisor:
             )
             for worker in workers
         ]
-        of_quotas = self._effective.places
-        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup, of_quotas.prepare)
+        places_of_quotas = self._effective.places
+        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup, places_of_quotas.prepare)
         self._restarts: Counter[str] = Counter()
         self._admin = WorkersServer(
             self._places,
             (config.admin.host, config.admin.port),
             self.not_ready,
             self._restarts,
-            of_quotas,
+            places_of_quotas,
             self._effective,
             lambda: self._config.admin.allowed_hosts,
             lambda: families(NOTIFY_METRICS, self._notify.report()),
         )
-        self._notify = Notify(config.notify, gateway_name(config.ledger, None), self._admin.active_rows, of_quotas, path.parent)
+        self._notify = Notify(
+            config.notify, gateway_name(config.ledger, None), self._admin.active_rows, places_of_quotas, path.parent
+        )
         self._stopping = stopping
         self._exit_code = OK
 

@@ -126,11 +126,7 @@ def parse(value: bytes) -> UseMessage:
     version = fields.get("Version")
     if type(version) is not int or version != VERSION:
         raise BadRecordError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
-    rows = fields.get("Entities")
-    if not isinstance(rows, list):
-        raise BadRecordError("bad_type", "Entities is not a list")
-    if len(rows) > MAX_ENTITIES:
-        raise BadRecordError("too_large", f"{len(rows)} entities, more than {MAX_ENTITIES}")
+    rows = _rows(fields.get("Entities"), "Entities", MAX_ENTITIES, "entities")
     sequence = _count(fields.get("Sequence"), "Sequence")
     uses: list[EntityUse] = []
     skipped: list[str] = []
@@ -144,6 +140,15 @@ def parse(value: bytes) -> UseMessage:
     turns = min(max(_count(fields.get("Turns", 1), "Turns"), 1), MAX_TURNS)
     debts = _debts(fields.get("Debts", []), skipped)
     return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, debts)
+
+
+def _rows(rows: object, name: str, most: int, things: str) -> list[object]:
+    """The rows of the field `name`. Raises BadRecordError if there are more than `most`; `things` is the word for them."""
+    if not isinstance(rows, list):
+        raise BadRecordError("bad_type", f"{name} is not a list")
+    if len(rows) > most:
+        raise BadRecordError("too_large", f"{len(rows)} {things}, more than {most}")
+    return rows
 
 
 def _use(row: object) -> EntityUse:
@@ -181,12 +186,8 @@ def _broker(text: str | None) -> int | None:
 
 
 def _connections(rows: object, skipped: list[str]) -> dict[PeerCountKey, int]:
-    if not isinstance(rows, list):
-        raise BadRecordError("bad_type", "Connections is not a list")
-    if len(rows) > MAX_COUNTS:
-        raise BadRecordError("too_large", f"{len(rows)} counts of connections, more than {MAX_COUNTS}")
     counts: dict[PeerCountKey, int] = {}
-    for row in rows:
+    for row in _rows(rows, "Connections", MAX_COUNTS, "counts of connections"):
         match row:
             case [str(kind), str(name), int(count)] if _is_short(kind, name) and 0 <= count <= MAX_INT64:
                 counts[kind, name] = count
@@ -196,12 +197,8 @@ def _connections(rows: object, skipped: list[str]) -> dict[PeerCountKey, int]:
 
 
 def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
-    if not isinstance(rows, list):
-        raise BadRecordError("bad_type", "Demands is not a list")
-    if len(rows) > MAX_DEMANDS:
-        raise BadRecordError("too_large", f"{len(rows)} demands, more than {MAX_DEMANDS}")
     demands: dict[DemandKey, float] = {}
-    for row in rows:
+    for row in _rows(rows, "Demands", MAX_DEMANDS, "demands"):
         match row:
             case [str(kind), str(name), None] if _is_short(kind, name):
                 demands[kind, name] = inf
@@ -213,12 +210,8 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
 
 
 def _debts(rows: object, skipped: list[str]) -> dict[UsageKey, Debt]:
-    if not isinstance(rows, list):
-        raise BadRecordError("bad_type", "Debts is not a list")
-    if len(rows) > MAX_ENTITIES:
-        raise BadRecordError("too_large", f"{len(rows)} debts, more than {MAX_ENTITIES}")
     debts: dict[UsageKey, Debt] = {}
-    for row in rows:
+    for row in _rows(rows, "Debts", MAX_ENTITIES, "debts"):
         match row:
             case [kind, parts, int(limit) | float(limit), int(seconds) | float(seconds), total] if (
                 0 < limit <= MAX_INT64 and 0 <= seconds <= MAX_DEBT_SECONDS

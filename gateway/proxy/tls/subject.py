@@ -1,4 +1,4 @@
-"""A certificate's subject as Java writes it, to which Kafka's mapping rules apply; and the end of its validity."""
+"""Reads a certificate: its subject as Java writes it, for Kafka's mapping rules, and the end of its validity."""
 
 from collections.abc import Iterator
 

@@ -10,8 +10,8 @@ KINDS: Final = (
 )  # fmt: skip
 
 _BOTH_UNTIL, _SECOND_UNTIL = 0.15, 0.3
-"""Parts of the run in which worker 0 and worker 1 are killed. A worker of 50 minutes still fills its heap, which is no leak: so
-both live for most of the run after their last start."""
+"""Parts of the run in which worker 0 and worker 1 are killed. A worker fills its heap for about an hour, and that is no leak.
+So both live for most of the run after their last start."""
 
 
 @dataclass(frozen=True, slots=True)

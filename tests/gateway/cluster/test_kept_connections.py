@@ -101,6 +101,16 @@ async def test_paused_connection_is_read_again(broker):
         await client.lost
 
 
+@pytest.fixture
+async def waiting(broker):
+    """A connection that waits for another client, and the broker's end."""
+    transport, end = broker.connection()
+    with closing(end):
+        broker.storm()
+        assert broker.kept.keep(transport, START)
+        yield transport, end
+
+
 @pytest.mark.parametrize("count", [0, STORM - 1])
 async def test_connection_of_few_clients_is_not_kept(broker, count):
     transport, end = broker.connection()
@@ -136,42 +146,31 @@ async def test_storm_ends_after_a_second_without_it(broker):
         transport.abort()
 
 
+@pytest.mark.usefixtures("waiting")
 async def test_connection_belongs_to_the_name_of_its_certificate(broker):
-    transport, end = broker.connection()
-    with closing(end):
-        broker.storm()
-        broker.kept.keep(transport, START)
-        assert broker.kept.take((*broker.peer[:2], "broker.example"), Client()) is None
+    assert broker.kept.take((*broker.peer[:2], "broker.example"), Client()) is None
 
 
-async def test_connection_that_nobody_needs_is_closed(broker):
-    transport, end = broker.connection()
-    with closing(end):
-        broker.storm()
-        broker.kept.keep(transport, START)
-        broker.kept.tick(START + KEPT_SECONDS / 2)
-        assert not transport.is_closing()
-        broker.kept.tick(START + KEPT_SECONDS)
-        assert transport.is_closing()
+async def test_connection_that_nobody_needs_is_closed(broker, waiting):
+    transport, _ = waiting
+    broker.kept.tick(START + KEPT_SECONDS / 2)
+    assert not transport.is_closing()
+    broker.kept.tick(START + KEPT_SECONDS)
+    assert transport.is_closing()
 
 
-async def test_connection_that_the_broker_has_closed_is_not_given(broker):
-    transport, end = broker.connection()
-    broker.storm()
-    broker.kept.keep(transport, START)
+async def test_connection_that_the_broker_has_closed_is_not_given(broker, waiting):
+    transport, end = waiting
     end.close()  # in this turn of the event loop, nobody has seen it yet
     assert broker.kept.take(broker.peer, Client()) is None
     assert transport.is_closing()
 
 
-async def test_connection_with_unasked_bytes_is_not_given(broker):
-    transport, end = broker.connection()
-    with closing(end):
-        broker.storm()
-        broker.kept.keep(transport, START)
-        end.send(b"answer")
-        await until(transport.is_closing)
-        assert broker.kept.take(broker.peer, Client()) is None
+async def test_connection_with_unasked_bytes_is_not_given(broker, waiting):
+    transport, end = waiting
+    end.send(b"answer")
+    await until(transport.is_closing)
+    assert broker.kept.take(broker.peer, Client()) is None
 
 
 async def test_closing_connection_is_not_kept(broker):
@@ -191,14 +190,11 @@ async def test_number_of_kept_connections_is_bounded(broker):
         end.close()
 
 
-async def test_end_of_the_gateway_closes_kept_connections(broker):
-    transport, end = broker.connection()
-    with closing(end):
-        broker.storm()
-        broker.kept.keep(transport, START)
-        broker.kept.close()
-        assert transport.is_closing()
-        other, other_end = broker.connection()
-        with closing(other_end):
-            assert not broker.kept.keep(other, START)
-            other.abort()
+async def test_end_of_the_gateway_closes_kept_connections(broker, waiting):
+    transport, _ = waiting
+    broker.kept.close()
+    assert transport.is_closing()
+    other, other_end = broker.connection()
+    with closing(other_end):
+        assert not broker.kept.keep(other, START)
+        other.abort()
