@@ -79,6 +79,10 @@ class OpenSample:
     disturbed: float
 
 
+class DisturbedError(LoadError):
+    """Other processes disturbed every request."""
+
+
 def schedule(job: OpenLoop) -> Floats:
     """Due times of a Poisson process, in seconds from the start; the seed decides them."""
     count = int(job.rate * (job.warmup + job.seconds))
@@ -91,12 +95,12 @@ def sample(
 ) -> OpenSample:
     """Summarise the undisturbed requests that were due after the warm-up. All times are seconds from the start.
 
-    Raises `LoadError` if there is none.
+    Raises `DisturbedError` if there is none.
     """
     settled = due >= warmup
     measured = settled & undisturbed(due, absences)
     if not measured.any():
-        raise LoadError("other processes disturbed every request: run it on a quieter machine")
+        raise DisturbedError("other processes disturbed every request: run it on a quieter machine")
     disturbed = 1 - float(measured.sum() / settled.sum())
     p50, p99, p999 = map(float, np.percentile((received - due)[measured], _PERCENTILES) * 1e6)
     lag_p50, lag_p99, lag_p999 = map(float, np.percentile((sent - due)[measured], _PERCENTILES) * 1e6)
@@ -297,7 +301,10 @@ def _numbered(response: bytearray, correlation_id: int) -> bytes:
 
 
 def main() -> None:
-    """Run the job in the first argument on the processor in the second. On an error, print its message and exit with 1."""
+    """Run the job in the first argument on the processor in the second.
+
+    On an error, print its message and exit with 1, or with `os.EX_TEMPFAIL` if a second try may succeed.
+    """
     fields = json.loads(sys.argv[1])
     os.sched_setaffinity(0, {int(sys.argv[2])})
     job = OpenLoop(**{**fields, "pids": tuple(fields["pids"]), "visits": tuple(fields["visits"])})
@@ -307,7 +314,8 @@ def main() -> None:
     try:
         result = LoadGenerator(job, Absences()).run()
     except (LoadError, OSError) as error:
-        sys.exit(f"{job.address}: {error}")
+        print(f"{job.address}: {error}", file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL if isinstance(error, DisturbedError) else 1)
     print(json.dumps(asdict(result)))
 
 

@@ -1,15 +1,18 @@
 """The open-loop latency measurement counts from due times, and compares proxies within rounds."""
 
+import json
+import os
+from dataclasses import asdict
 from itertools import count
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 
 from loadtest.bench.absences import Absences
-from loadtest.bench.generator import LoadError
-from loadtest.bench.latency import Level, OpenSamples, added, calibrate, ratio
+from loadtest.bench.latency import Level, OpenSamples, added, calibrate, first_undisturbed, ratio
 from loadtest.bench.latency_report import grids, markdown
-from loadtest.bench.open_loop import LoadGenerator, OpenLoop, OpenSample, sample, schedule
+from loadtest.bench.open_loop import DisturbedError, LoadGenerator, OpenLoop, OpenSample, sample, schedule
 from loadtest.testkit.kafka import free_port
 
 LEVEL = Level(0.5, 20_000.0)
@@ -63,8 +66,25 @@ def test_request_due_near_an_absence_does_not_count() -> None:
 
 def test_load_without_an_undisturbed_request_fails() -> None:
     due = np.arange(0.0, 1.0, 0.001)
-    with pytest.raises(LoadError, match="quieter machine"):
+    with pytest.raises(DisturbedError, match="quieter machine"):
         sample(due, due, due, 0.0, 0.5, [(0.0, 0.9)])
+
+
+def test_disturbed_sample_is_taken_again() -> None:
+    taken = samples(direct=[10.0])["direct"][0]
+    runs = iter(
+        [
+            CompletedProcess([], os.EX_TEMPFAIL, "", "other processes disturbed every request"),
+            CompletedProcess([], 0, json.dumps(asdict(taken)), ""),
+        ]
+    )
+    assert first_undisturbed(lambda: next(runs)) == taken
+
+
+def test_failed_load_is_not_repeated() -> None:
+    runs = iter([CompletedProcess([], 1, "", "connection lost")])
+    with pytest.raises(RuntimeError, match="connection lost"):
+        first_undisturbed(lambda: next(runs))
 
 
 def test_own_work_is_no_absence() -> None:
