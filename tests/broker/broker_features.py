@@ -26,3 +26,4 @@ class BrokerFeature:
 
 CONSUMER_GROUPS = BrokerFeature("consumer groups of KIP-848", (4, 0))
 SHARE_GROUPS = BrokerFeature("share groups of KIP-932", (4, 2))
+QUOTA_MANAGERS = BrokerFeature("quota managers in Java", (4, 2))

@@ -256,9 +256,6 @@ class ConnectionQuotas:
         An address waits for at most one sample of the quota window, as in Kafka. A balancer's own connections and those of
         clients without an address come without `limit_address`.
         """
-        at_once = self._per_ip.get(ip, 0)
-        if limit_address and at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
-            return Refusal("max_per_ip")
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
         bucket = self._engine.acquire_ip(KIND, ip, now, broker) if limit_address else None
         if bucket is not None:
@@ -273,6 +270,10 @@ class ConnectionQuotas:
         ):
             shadow.charge_connection(longest, now)
             self._shadows.release(shadow, now)
+        at_once = self._per_ip.get(ip, 0)
+        # As in Kafka, such a connection has used its address's rate, so the rate bounds a client that connects again and again.
+        if limit_address and at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
+            return Refusal("max_per_ip")
         quota = self.listeners[listener]
         quota.throttle_seconds_total += max(self.gateway.record(now, enforce=enforce), quota.record(now, enforce=enforce))
         self._per_ip[ip] = at_once + 1

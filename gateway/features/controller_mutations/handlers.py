@@ -50,9 +50,12 @@ MAX_CREATED_PARTITIONS: Final = 10_000
 refuses a longer CreateTopics before it checks the quota."""
 
 _KIND: Final = KIND.name
-# CreatePartitions charges the quota before it places replicas.
-_PLACEMENT_ERRORS: Final = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT})
-_CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: _PLACEMENT_ERRORS}
+# CreatePartitions charges the quota before it places replicas. If a request adds more than 10 000 partitions, KRaft creates the
+# first 10 000. The topic with the others gets UNKNOWN_SERVER_ERROR.
+_LATE_ERRORS: Final = frozenset(
+    {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
+_CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: _LATE_ERRORS}
 
 
 def handler_factories(known: KnownTopics, under_way: UnderWay | None = None) -> dict[int, HandlerFactory]:

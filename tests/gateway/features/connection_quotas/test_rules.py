@@ -57,6 +57,15 @@ def test_address_has_at_most_max_per_ip_connections():
     assert subject.accept("a", ALICE, START) == Refusal("max_per_ip")
 
 
+def test_connection_over_max_per_ip_uses_the_rate():
+    """As in Kafka's `ConnectionQuotas.inc`. Otherwise a client at its maximum could connect again at once, for ever."""
+    subject = quotas([(ALICE, 1)], max_per_ip=1)
+    open_all(subject, 1)
+    assert [subject.accept("a", ALICE, START) for _ in range(9)] == [Refusal("max_per_ip")] * 9
+    assert subject.accept("a", ALICE, START) == Refusal("connection_creation_rate", 1.0)
+    assert subject.accept("a", ALICE, START + 1.0) == Refusal("max_per_ip")
+
+
 def test_override_replaces_maximum_of_its_address():
     subject = quotas(max_per_ip=2, overrides={ALICE: 5, BOB: 1})
     open_all(subject, 5)
