@@ -5,6 +5,7 @@ import pytest
 from gateway.quotas.bucket import LEAST_DELAY
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import GENERATION_SECONDS, LONGEST_TURN_SECONDS, Consumer, Line
+from gateway.quotas.meter import FETCH_SLICE_SECONDS
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from tests.gateway.proxy.transcript import limits
@@ -408,7 +409,25 @@ def test_large_answer_delays_further_overtaken_consumers():
     assert w.comes(first) == 0.0
     first.expected = 5_000
     w.line.answered(first, w.meter, w.now)
+    w.line.answered(first, w.meter, w.now)  # its later answers are paid for before they begin
     w.now += 4.99
     assert w.comes(second).expected > 0.0
     w.now += 0.02
     assert w.comes(second) == 0.0
+
+
+def test_small_overtaken_consumers_are_a_slice_of_time_apart():
+    """Each may get a whole batch, and its size is known only a round trip later."""
+    w = Waiting()
+    w.meter.charge(50, START)
+    missing, behind = [consumer(1) for _ in range(3)], consumer(10_000)
+    for each in (*missing, behind):
+        w.comes(each)
+    w.now = START + 0.1
+    assert w.comes(behind) == 0.0
+    assert w.comes(missing[0]) == 0.0
+    w.now += FETCH_SLICE_SECONDS - 0.001
+    assert w.comes(missing[1]).expected > 0.0
+    w.now += 0.002
+    assert w.comes(missing[1]) == 0.0
+    assert w.comes(missing[2]).expected > 0.0
