@@ -243,7 +243,7 @@ class Connection:
     it as a request of this client. The client never sees the answer. If the connection ends first, there is no callback.
 
     `authentication_gate` is None once the client has authenticated. `raw` takes the next frame if that is not a request.
-    `peer` is the client's address for the log. `on_close` is called when the connection is gone. `direction` is the state of
+    `peer` is the client's address for the log. `on_close` are called when the connection is gone. `direction` is the state of
     the way from the client to the broker. `due` are the answers that the client has not got whole. `ending` is the reason of
     `end`, until then.
 
@@ -291,7 +291,7 @@ class Connection:
         self.authentication: Authentication | None = None
         self.raw: TakeRaw | None = None
         self.peer = ""
-        self.on_close: Callable[[], None] | None = None
+        self.on_close: tuple[Callable[[], None], ...] = ()
         self.ending = ""
         self.produce: RequestHandler | None = None
         self.fetch: RequestHandler | None = None
@@ -347,9 +347,9 @@ class Connection:
 
     def close(self) -> None:
         """Tell `on_close` that the connection is gone. Then drop what refers back to it, so that its memory is free at once."""
-        if self.on_close is not None:
-            self.on_close()
-            self.on_close = None
+        for close in self.on_close:
+            close()
+        self.on_close = ()
         self.send_own_request = _send_nothing
         self.produce = self.fetch = self.share_fetch = None
 

@@ -163,7 +163,7 @@ class Bucket:
         if meter.takes_back:
             return self._verdict(meter, meter.admit(amount, 0.0, now), now)
         if consumer.expected > 0:
-            self.line.answered(consumer.expected)
+            self.line.answered(consumer, meter, now)
         if meter.charge(amount, now) < LEAST_DELAY and self.line.length == 0.0:
             return 0.0, False
         return self._queue(meter, consumer, now, served=True)
@@ -173,9 +173,12 @@ class Bucket:
         """True if a response over the quota is not sent. The caller then undoes its charge."""
         return self.meter is not None and self.meter.takes_back
 
-    def admit(self, now: float) -> QuotaVerdict:
-        """The verdict on a request that may only begin within the quota. Nothing is charged."""
-        return (0.0, False) if self.meter is None else self._verdict(self.meter, self.meter.delay(now), now)
+    def admit(self, now: float, turn: float = 0.0) -> QuotaVerdict:
+        """The verdict on a request that may only begin within the quota, `turn` seconds from now at the earliest.
+
+        Nothing is charged.
+        """
+        return (0.0, False) if self.meter is None else self._verdict(self.meter, max(self.meter.delay(now), turn), now)
 
     def admit_fetch(self, consumer: Consumer, now: float) -> QuotaVerdict:
         """As `admit`, for a Fetch: its consumer waits for its turn as well, and keeps its place until then."""
@@ -187,10 +190,23 @@ class Bucket:
     def _queue(self, meter: Meter, consumer: Consumer, now: float, *, served: bool) -> QuotaVerdict:
         delay = self.line.wait(consumer, meter, now, served=served, alone=self.connections == 1)
         if delay < LEAST_DELAY:
-            self.line.leave(consumer)
+            self.line.serve(consumer, meter, now)
             return 0.0, False
         self.line.join(consumer, meter, now + delay)
         return self._verdict(meter, delay, now)
+
+    def turn(self, place: Consumer, now: float) -> float:
+        """The seconds until a request may begin: until the debt and the requests before it in the line are paid."""
+        if self.meter is None or not self.policy.enforce:
+            return 0.0
+        return self.line.wait(place, self.meter, now, served=False, alone=True)
+
+    def take_turn(self, place: Consumer, now: float) -> float:
+        """As `turn`. The request takes the last place in the line, or keeps its own."""
+        delay = self.turn(place, now)
+        if self.meter is not None and delay > 0.0:
+            self.line.join(place, self.meter, now + delay)
+        return delay
 
     def reserve_fetch(self, consumer: Consumer, requested: int, now: float) -> int:
         """Reserve bytes in the line for a Fetch of at most `requested`. Returns their number, for `Line.release`.

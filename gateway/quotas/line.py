@@ -1,5 +1,7 @@
 """The consumers that wait for one bucket, in the order of their turns, and the bytes that are reserved for their responses.
 
+Connections that create or delete topics wait in the same way (`gateway.features.controller_mutations.turns`), for partitions.
+
 The line is measured in bytes: the place of a consumer is as long as its next response is expected to be. So the time until its
 turn is the time in which the quota pays the bucket's debt and the bytes ahead of the consumer.
 """
@@ -35,7 +37,7 @@ class Consumer:
     size of its last response, 0 if that had no records.
     """
 
-    __slots__ = ("_line", "_place", "_round", "_space", "batch_bytes", "expected")
+    __slots__ = ("_in_debt", "_line", "_place", "_round", "_space", "batch_bytes", "expected")
 
     def __init__(self) -> None:
         self.batch_bytes = 0
@@ -44,11 +46,17 @@ class Consumer:
         self._place = 0.0
         self._round = 0
         self._space = 0.0
+        self._in_debt = False  # it was served in debt, and its answer has not come
 
     @property
     def unknown(self) -> bool:
         """True before the first response."""
         return self.expected == _UNKNOWN
+
+    @property
+    def waits(self) -> bool:
+        """True while it has a place in a line."""
+        return self._line is not None
 
     def reservation(self, requested: int, consumers: int) -> int:
         """The bytes to reserve for a Fetch of `requested` bytes. An idle consumer reserves nothing, so it blocks none.
@@ -69,8 +77,8 @@ class Line:
     """
 
     __slots__ = (
-        "_aging", "_dropped", "_dropped_at", "_due", "_fresh", "_head", "_late", "_late_due", "_round", "_since", "_tail",
-        "_usual", "generation",
+        "_aging", "_dropped", "_dropped_at", "_due", "_fresh", "_head", "_late", "_late_due", "_overtaken_at", "_round",
+        "_since", "_tail", "_usual", "generation",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
@@ -85,6 +93,7 @@ class Line:
         self._aging = 0  # reserved in the previous generation
         self._since = now
         self.generation = 0
+        self._overtaken_at = now  # from then on, a consumer that was overtaken may be served in debt
         self._dropped = 0.0  # bytes, less those that the quota has paid since; as of the time `_dropped_at`
         self._dropped_at = now
 
@@ -101,7 +110,9 @@ class Line:
         """
         if now > self._late_due + _GRACE_SECONDS:
             self._give_up_late(now)
-        ahead = (consumer._place if consumer._line is self else self._tail) - self._head
+        ahead = self._ahead_of(consumer)
+        if self._is_overtaken(ahead, meter, now):
+            return 0.0
         reserved = 0 if alone else self.reserved(now)
         if ahead <= 0.0 or (reserved == 0 and meter.idle(now)):  # a full bucket has enough for all consumers
             ahead = 0.0
@@ -118,8 +129,31 @@ class Line:
                 delay = max(delay / ceil(delay / LONGEST_TURN_SECONDS), meter.delay(now))
         return delay
 
+    def _ahead_of(self, consumer: Consumer) -> float:
+        """The bytes before the consumer's place, or before the last place. Below 0: consumers behind it were served first."""
+        if consumer._line is not self:
+            return self.length
+        given_up = consumer._round < self._round - 1
+        return consumer._place - self._head + (consumer._space if given_up else 0.0)
+
+    def _is_overtaken(self, ahead: float, meter: Meter, now: float) -> bool:
+        """True if a consumer missed its turn, and may be served in spite of a debt.
+
+        The turn of a small answer lasts for a few milliseconds, and requests come later than that by their way through the
+        network. Those behind would always be served first.
+        """
+        return ahead < -meter.portion * _LEAST_SPACE / 2.0 and now >= self._overtaken_at
+
+    def serve(self, consumer: Consumer, meter: Meter, now: float) -> None:
+        """Remove the consumer from the line, as its request begins."""
+        if consumer._line is self and meter.delay(now) > 0.0:
+            # Those that were overtaken get the quota's rate together, so their debt does not grow.
+            self._overtaken_at = now + max(consumer._space / self._rate(meter), FETCH_SLICE_SECONDS)
+            consumer._in_debt = True
+        self.leave(consumer)
+
     def join(self, consumer: Consumer, meter: Meter, due: float) -> None:
-        """Take the last place until `due`. A consumer that has a place keeps it; a late consumer is the next."""
+        """Take the last place until `due`. A consumer that has a place keeps it, also a late one."""
         if consumer._line is not self:
             consumer._line = self
             consumer._place = self._tail
@@ -129,7 +163,6 @@ class Line:
             self._late -= consumer._space
         elif consumer._round < self._round:
             self._head -= consumer._space
-            consumer._place = self._head
         consumer._round = self._round
         self._due = max(self._due, due)
 
@@ -142,9 +175,13 @@ class Line:
                 if consumer._round < self._round:
                     self._late -= consumer._space
 
-    def answered(self, amount: int) -> None:
-        """A response with records has `amount` bytes; the next new consumer is expected to get as many."""
-        self._usual = amount
+    def answered(self, consumer: Consumer, meter: Meter, now: float) -> None:
+        """Take the size of a response with records, `expected`: the next new consumer is expected to get as many bytes."""
+        self._usual = consumer.expected
+        if consumer._in_debt:
+            consumer._in_debt = False
+            more = max(consumer.expected - consumer._space, 0.0)
+            self._overtaken_at = max(self._overtaken_at, now) + more / self._rate(meter)
 
     def reserve(self, amount: int) -> None:
         """Reserve bytes in the current `generation`. Call `reserved` first."""
@@ -186,7 +223,11 @@ class Line:
         return self._unpaid(meter, now) < meter.capacity
 
     def _unpaid(self, meter: Meter, now: float) -> float:
-        return max(self._dropped - (now - self._dropped_at) * meter.portion / FETCH_SLICE_SECONDS, 0.0)
+        return max(self._dropped - (now - self._dropped_at) * self._rate(meter), 0.0)
+
+    def _rate(self, meter: Meter) -> float:
+        """The rate of this gateway. Its share of a quota may be smaller than the quota."""
+        return meter.portion / FETCH_SLICE_SECONDS
 
     def _give_up_late(self, now: float) -> None:
         """Begin a new round. The consumers of the previous round that have not come are no longer counted."""

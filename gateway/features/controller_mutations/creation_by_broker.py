@@ -98,7 +98,7 @@ class MetadataHandler:
         """Wait for the outcome of other requests if the decision depends on it."""
         # The quotas may have changed while Weir waited, so it looks up the buckets again.
         buckets = self._connection.client.buckets(_KIND, now)
-        quota = MutationQuota(buckets, strict=request.permission >= 0)
+        quota = MutationQuota(buckets, self._under_way.place(self._connection), strict=request.permission >= 0)
         costs = {name: self._known.creation_cost(name, now) for name in self._missing}
         admitted = {name: cost for name, cost in costs.items() if quota.admit(cost, now)}
 
@@ -107,6 +107,8 @@ class MetadataHandler:
                 self._connection.throttle.defer(quota.refuse(now), now, quota.binding, ApiKey.METADATA)
                 return DEFER
             self._quota = quota
+            quota.begin_turn(now)
+            quota.take_turns(now)  # for the topics that are not admitted: the client asks for them again
             if not admitted:
                 return self._forward(request, whole, now)
             self._costs = {name: cost for name, cost in admitted.items() if cost > 0}

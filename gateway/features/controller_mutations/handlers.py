@@ -17,6 +17,7 @@ from typing import Final
 
 from gateway.features.controller_mutations.costs import Forecast, Forecasts, KnownTopics, TopicKey, by_key, key
 from gateway.features.controller_mutations.rules import MutationQuota
+from gateway.features.controller_mutations.turns import Place
 from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
 from gateway.proxy.handler import (
     COLLECT,
@@ -90,7 +91,7 @@ class MutationHandler:
         """Ask the broker for the requested topics, and decide after its answer."""
         self._connection.client.use(request.header.client_id, now)
         if self._lookups is None:
-            if self._under_way.is_deferred(self._connection):
+            if self._place.deferred:
                 return self._look_again(request, now)
             if not self._limited(now):
                 if request.frame_bytes > MAX_UNTRUSTED_BYTES:
@@ -107,32 +108,35 @@ class MutationHandler:
             return WAIT
         return self._decide(request, now)
 
+    @property
+    def _place(self) -> Place:
+        return self._under_way.place(self._connection)
+
     def _look_again(self, request: Request, now: float) -> Verdict:
-        """Decide on a request that was deferred, one such request of a bucket at a time. It costs one partition at least."""
+        """Decide on a request that was deferred, and costs one partition at least. Read it only if its turn has come."""
         self._key = ApiKey(request.header.api_key)
         self._buckets = self._connection.client.buckets(_KIND, now)
-        quota = MutationQuota(self._buckets, strict=False)
+        quota = MutationQuota(self._buckets, self._place, strict=False)
         quota.admit(1, now)
-        return self._waiting.decide(quota.awaited, (), lambda: self._defer(quota, now) or self._begin_look(request, now))
+        return self._waiting.decide(quota.awaited, (), lambda: self._defer(quota, now) or self._look(request, now))
 
-    def _begin_look(self, request: Request, now: float) -> Verdict:
-        self._under_way.begin_look(self._connection, self._buckets, now)
+    def _look(self, request: Request, now: float) -> Verdict:
+        self._place.deferred = False
         return self.handle(request, now)
 
     def _decide(self, request: Request, now: float) -> Verdict:
         """Wait for the outcome of other requests if the decision depends on it."""
-        was_first = self._under_way.end_look(self._connection)  # the others wake after this decision
         # The quotas may have changed while Weir waited, so it looks up the bucket again.
         self._buckets = self._connection.client.buckets(_KIND, now)
         self._forecasts.limited = have_limits(self._buckets)
         forecasts = self._forecasts.of_all(self._request.topics, now)
-        quota = MutationQuota(self._buckets, strict=self._version >= self._strict_since)
+        quota = MutationQuota(self._buckets, self._place, strict=self._version >= self._strict_since)
         depends = self._admit(quota, forecasts, now)
-        queue = self._buckets if depends and quota.limits and not was_first else ()
+        queue = self._buckets if depends and quota.limits else ()
         return self._waiting.decide(quota.awaited, queue, lambda: self._defer(quota, now) or self._forward(quota, request, now))
 
     def _defer(self, quota: MutationQuota, now: float) -> Verdict | None:
-        """Mute the client before its request if the bucket is in debt.
+        """Mute the client before its request if the bucket is in debt, or other requests are first.
 
         Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws the bucket. Without the
         deferral, a client could exceed the quota by one request on each of many connections.
@@ -140,7 +144,7 @@ class MutationHandler:
         if not quota.late:
             return None
         self._connection.throttle.defer(quota.refuse(now), now, quota.binding, int(self._key))
-        self._under_way.defer(self._connection)
+        self._place.deferred = True
         return DEFER
 
     def _forward(self, quota: MutationQuota, request: Request, now: float) -> Verdict:
@@ -154,6 +158,7 @@ class MutationHandler:
             refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
             return Answer(topic_lists.make_answer(self._key, self._version, header.correlation_id, refusals))
         self._quota = quota
+        quota.begin_turn(now)
         if quota.limits and quota.reserved > 0:
             self._reservation = self._under_way.reserve(self._buckets, quota.reserved, self.lose, now)
         # As in Kafka, the client's next request waits for the answer, since the answer may mute the client. Otherwise a client

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from gateway.features.controller_mutations.turns import Place, Turns
 from gateway.proxy.handler import WAIT, Connection, Verdict
 from gateway.quotas.bucket import Bucket
 
@@ -33,31 +34,16 @@ class UnderWay:
     def __init__(self) -> None:
         self._reservations: dict[Reservation, None] = {}  # the oldest first
         self._waiting: dict[Bucket, OrderedDict[Connection, None]] = {}
-        self._deferred: dict[Connection, Reservation | None] = {}
+        self._turns = Turns()
+        self._places: dict[Connection, Place] = {}
 
-    def defer(self, connection: Connection) -> None:
-        """Note that the connection's request costs something, and comes again after the mute."""
-        self._deferred[connection] = None
-
-    def is_deferred(self, connection: Connection) -> bool:
-        """True from `defer` to `begin_look`."""
-        return connection in self._deferred and self._deferred[connection] is None
-
-    def begin_look(self, connection: Connection, buckets: tuple[Bucket, ...], now: float) -> None:
-        """Reserve one partition for a request that was deferred, so that others wait until Weir has looked at it again.
-
-        All of them wake at the end of one debt. If all looked at once, and all but one were deferred again, the CPU time would
-        grow with the square of their number.
-        """
-        self._deferred[connection] = self.reserve(buckets, 1, lambda _: self.end_look(connection), now)
-
-    def end_look(self, connection: Connection) -> bool:
-        """Returns True if the connection's request has made the others wait."""
-        reservation = self._deferred.pop(connection, None)
-        if reservation is None:
-            return False
-        self.release(reservation)
-        return True
+    def place(self, connection: Connection) -> Place:
+        """The place of the connection's requests, until the connection is gone."""
+        place = self._places.get(connection)
+        if place is None:
+            place = self._places[connection] = Place(self._turns)
+            connection.on_close += (lambda: self._places.pop(connection).close(),)
+        return place
 
     def reserve(
         self, buckets: tuple[Bucket, ...], partitions: int, give_up: Callable[[float], object], now: float
@@ -109,8 +95,7 @@ class UnderWay:
 
     def tick(self, now: float) -> None:
         """Give up operations without an answer. Ask the first requests again, as the quotas may have changed."""
-        for connection in [each for each in self._deferred if each.closed]:
-            self.end_look(connection)
+        self._turns.tick()
         for reservation in list(self._reservations):
             if now - reservation.since < LONGEST_SECONDS:
                 break

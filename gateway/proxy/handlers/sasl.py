@@ -98,7 +98,7 @@ class SaslObserver:
         """The connection's authentication, which begins now if it has not begun before."""
         if connection.authentication is None:
             connection.authentication = Authentication(connection.client.user, self._principal_claim)
-            connection.on_close = lambda: self._closed(connection)
+            connection.on_close += (lambda: self._closed(connection),)
         return connection.authentication
 
     def refuses_mechanism(self, connection: Connection) -> bool:

@@ -77,12 +77,16 @@ class Consumers:
         polite: bool = True,
         round_trip: float = 0.001,
         thinks: Callable[[], float] = lambda: 0.0005,
+        works: Callable[[], float] = lambda: 0.0,
         max_wait: float = 0.5,
         session: tuple[int, int] = OUTSIDE,
         client_id: str = "etl",
     ) -> ConsumerLog:
-        """A consumer that fetches for ever. `polite`: it waits by itself for its throttle time, as the Java client does."""
-        consumer = _Consumer(self, topic, polite, round_trip, thinks, max_wait, session, client_id)
+        """A consumer that fetches for ever. `polite`: it waits by itself for its throttle time, as the Java client does.
+
+        It `works` for so many seconds on each answer with records, before its next Fetch.
+        """
+        consumer = _Consumer(self, topic, polite, round_trip, thinks, works, max_wait, session, client_id)
         self.at(self.now + starts, consumer.fetch)
         return consumer.log
 
@@ -106,6 +110,7 @@ class _Consumer:
         polite: bool,
         round_trip: float,
         thinks: Callable[[], float],
+        works: Callable[[], float],
         max_wait: float,
         session: tuple[int, int],
         client_id: str,
@@ -113,12 +118,13 @@ class _Consumer:
         self.log = ConsumerLog()
         self._all = all_of_them
         self._topic, self._polite, self._round_trip = topic, polite, round_trip
-        self._thinks, self._max_wait = thinks, max_wait
+        self._thinks, self._works, self._max_wait = thinks, works, max_wait
         self._in_session = m.fetch(1, version=VERSION, session=session, client_id=client_id)
         self._beginning = m.fetch(1, version=VERSION, session=(session[0], 0), client_id=client_id)
         self._request = self._in_session
         self._paused = False
         self._socket = b""
+        self._inbox = bytearray()
         self._alarm = 0.0
         context = SessionContext(all_of_them.engine, Counters(), gateway_address, 1 << 20, {}, ProduceGate())
         self._core = SessionCore(self, context)
@@ -155,12 +161,14 @@ class _Consumer:
         now = self._all.now
         if top_level_error(frame, 0, len(frame), VERSION) != 0:
             self._request = self._beginning
+        pause = self._thinks()
         if size >= _SMALLEST_FULL:
             self._request = self._in_session
             self.log.full.append((now, size))
+            pause += self._works()
         else:
             self.log.empty.append((now, throttle_ms))
-        self._all.at(now + self._thinks() + (throttle_ms / 1000.0 if self._polite else 0.0), self.fetch)
+        self._all.at(now + pause + (throttle_ms / 1000.0 if self._polite else 0.0), self.fetch)
 
     def write_broker(self, data: Data) -> None:
         frame = bytes(data)
@@ -195,8 +203,6 @@ class _Consumer:
         return 0.0
 
     def refuse(self, seconds: float) -> None: ...
-
-    _inbox = bytearray()
 
 
 def jain(amounts: list[float]) -> float:

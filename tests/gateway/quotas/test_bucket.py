@@ -191,7 +191,7 @@ def test_consumers_take_turns_after_their_responses():
     assert b.charge_fetch(first, 400, START) == (pytest.approx(0.4), True)
     assert b.admit_fetch(second, START) == (pytest.approx(0.8), True)
     assert b.amount_total == 10_400
-    b.line.answered(0)
+    b.line.answered(consumer(0), b.meter, START)
     assert b.charge_fetch(consumer(1), 0, START)[1]
     assert b.line._usual == 1
     b.charge_fetch(second, 0, START)

@@ -5,6 +5,7 @@ import pytest
 from gateway.quotas.bucket import LEAST_DELAY
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import GENERATION_SECONDS, LONGEST_TURN_SECONDS, Consumer, Line
+from gateway.quotas.meter import FETCH_SLICE_SECONDS
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from tests.gateway.proxy.transcript import limits
@@ -40,7 +41,7 @@ class Waiting:
         if delay >= LEAST_DELAY:
             self.line.join(who, self.meter, self.now + delay)
         else:
-            self.line.leave(who)
+            self.line.serve(who, self.meter, self.now)
             self.meter.charge(who.expected, self.now)
         return pytest.approx(delay, abs=1e-9)
 
@@ -60,7 +61,7 @@ def test_idle_consumers_are_a_millisecond_apart():
 def test_unknown_consumers_are_expected_to_get_as_much_as_others():
     w = Waiting()
     w.meter.charge(50, START)
-    w.line.answered(400)
+    w.line.answered(consumer(400), w.meter, START)
     assert [w.comes(Consumer()), w.comes(Consumer())] == [0.05, 0.45]
 
 
@@ -344,3 +345,89 @@ def test_drop_budget_has_this_gateways_rate():
     line.drop(11_000, meter, START)
     assert not line.may_drop(meter, START + 4.0)
     assert line.may_drop(meter, START + 4.01)
+
+
+# Consumers that miss their turn.
+
+
+def overtaken(expected):
+    """A line with a consumer that has missed its turn, while one behind it was served and left a debt of a second."""
+    w = Waiting()
+    w.meter.charge(50, START)
+    missing, behind = consumer(expected), consumer(expected + 1_000)
+    w.comes(missing)
+    w.comes(behind)
+    w.now = START + 0.05 + expected / LIMIT
+    assert w.comes(behind) == 0.0
+    w.now += 0.01
+    return w, missing
+
+
+@pytest.mark.parametrize("expected", [1, 100, 2_000])
+def test_overtaken_consumer_is_served_in_debt(expected):
+    w, missing = overtaken(expected)
+    assert w.meter.delay(w.now) > 0.9
+    assert w.comes(missing) == 0.0
+    assert w.line.length == 0.0
+
+
+def test_consumer_at_its_turn_waits_for_a_debt():
+    w = Waiting()
+    w.meter.charge(50, START)
+    first = consumer()
+    w.comes(first)
+    w.meter.charge(500, START)
+    w.now = START + 0.05
+    assert w.comes(first) == 0.5
+
+
+def test_overtaken_consumers_get_the_quota_together():
+    w = Waiting()
+    w.meter.charge(50, START)
+    missing, behind = [consumer(200) for _ in range(3)], consumer(10_000)
+    for each in (*missing, behind):
+        w.comes(each)
+    w.now = START + 0.65
+    assert w.comes(behind) == 0.0
+    served = []
+    while missing:
+        w.now += 0.01
+        if w.comes(missing[0]).expected == 0.0:
+            served.append(w.now - START)
+            w.line.answered(missing.pop(0), w.meter, w.now)
+    assert served == pytest.approx([0.66, 0.87, 1.08], abs=0.011)
+
+
+def test_large_answer_delays_further_overtaken_consumers():
+    w = Waiting()
+    w.meter.charge(50, START)
+    first, second, behind = consumer(100), consumer(100), consumer(20_000)
+    for each in (first, second, behind):
+        w.comes(each)
+    w.now = START + 0.25
+    w.comes(behind)
+    assert w.comes(first) == 0.0
+    first.expected = 5_000
+    w.line.answered(first, w.meter, w.now)
+    w.line.answered(first, w.meter, w.now)  # its later answers are paid for before they begin
+    w.now += 4.99
+    assert w.comes(second).expected > 0.0
+    w.now += 0.02
+    assert w.comes(second) == 0.0
+
+
+def test_small_overtaken_consumers_are_a_slice_of_time_apart():
+    """Each may get a whole batch, and its size is known only a round trip later."""
+    w = Waiting()
+    w.meter.charge(50, START)
+    missing, behind = [consumer(1) for _ in range(3)], consumer(10_000)
+    for each in (*missing, behind):
+        w.comes(each)
+    w.now = START + 0.1
+    assert w.comes(behind) == 0.0
+    assert w.comes(missing[0]) == 0.0
+    w.now += FETCH_SLICE_SECONDS - 0.001
+    assert w.comes(missing[1]).expected > 0.0
+    w.now += 0.002
+    assert w.comes(missing[1]) == 0.0
+    assert w.comes(missing[2]).expected > 0.0

@@ -1,0 +1,117 @@
+"""The turns of requests that find a bucket of partitions in debt.
+
+A permissive request waits unforwarded, and the client of a refused strict one comes again. Without turns, the first request
+after a debt uses the balance up. Clients whose requests always come a moment later then get nothing.
+"""
+
+from collections import deque
+from typing import Final
+
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.first_requests import MAX_KEPT_TURNS
+from gateway.quotas.line import Consumer
+
+KEPT_TICKS: Final = 60
+"""The place of a connection that is gone is kept for so many seconds. Clients reconnect within seconds."""
+
+MAX_KEPT: Final = 1_000
+"""The most clients of which places are kept, `MAX_KEPT_TURNS` for each."""
+
+Buckets = tuple[Bucket, ...]
+
+
+class Place:
+    """One connection's places in the lines of its buckets. `deferred`: its next request costs something, and waited before."""
+
+    __slots__ = ("_buckets", "_closed", "_consumers", "_turns", "deferred")
+
+    def __init__(self, turns: "Turns") -> None:
+        self._turns = turns
+        self._buckets: Buckets = ()
+        self._consumers: list[Consumer] = []
+        self._closed = False
+        self.deferred = False
+
+    def wait(self, buckets: Buckets, now: float) -> float:
+        """The seconds until a request may begin: until the debts and the requests before it are paid."""
+        self._follow(buckets)
+        return max(bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True))
+
+    def take(self, buckets: Buckets, partitions: int, now: float) -> list[float]:
+        """Take or keep a place in the line of each bucket, for a request of `partitions`. Returns the waits."""
+        self._follow(buckets)
+        if self._closed:  # an answer has come after the client has gone
+            return [bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
+        if not self.waits:
+            self._consumers = self._turns.take_left(buckets) or self._consumers
+        for each in self._consumers:
+            if not each.waits:
+                each.expected = partitions
+        return [bucket.take_turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
+
+    def leave(self) -> None:
+        """Leave the lines: the request costs nothing, or it has other buckets now."""
+        for bucket, each in zip(self._buckets, self._consumers, strict=True):
+            bucket.line.leave(each)
+
+    def serve(self, now: float) -> None:
+        """Leave the lines, as the request is forwarded."""
+        for bucket, each in zip(self._buckets, self._consumers, strict=True):
+            if bucket.meter is not None:
+                bucket.line.serve(each, bucket.meter, now)
+
+    def close(self) -> None:
+        """Leave the places for the client's next connection."""
+        self._closed = True
+        if self.waits:
+            self._turns.keep(self._buckets, self._consumers)
+
+    @property
+    def waits(self) -> bool:
+        return any(each.waits for each in self._consumers)
+
+    def _follow(self, buckets: Buckets) -> None:
+        if buckets != self._buckets:
+            self.leave()
+            self._buckets = buckets
+            self._consumers = [Consumer() for _ in buckets]
+
+
+class Turns:
+    """The places that connections have left. All connections share one object. `tick` is to be called once a second.
+
+    Clients give a request up after their request timeout. If the turns come later than that, a client that lost its place with
+    its connection would never get an answer. So a later connection takes the place that another one has left.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[Buckets, deque[tuple[int, list[Consumer]]]] = {}  # with the tick at which their connection ended
+        self._ticks = 0
+
+    def keep(self, buckets: Buckets, consumers: list[Consumer]) -> None:
+        """Keep the places of a connection that is gone for a later one with the same buckets, if there is room."""
+        left = self._left.get(buckets)
+        if left is None:
+            if len(self._left) >= MAX_KEPT:
+                return
+            left = self._left[buckets] = deque()
+        if len(left) < MAX_KEPT_TURNS:
+            left.append((self._ticks, consumers))
+
+    def take_left(self, buckets: Buckets) -> list[Consumer] | None:
+        """The places that were left first for these buckets; None if there are none."""
+        left = self._left.get(buckets)
+        if left is None:
+            return None
+        consumers = left.popleft()[1]
+        if not left:
+            del self._left[buckets]
+        return consumers
+
+    def tick(self) -> None:
+        self._ticks += 1
+        for buckets, left in list(self._left.items()):
+            while left and self._ticks - left[0][0] > KEPT_TICKS:
+                left.popleft()
+            if not left:
+                del self._left[buckets]
