@@ -15,8 +15,8 @@ import uvloop
 from gateway import clock
 from gateway.admin.connections_command import add_connections
 from gateway.admin.explain_command import add_explain
-from gateway.argument_types import DEFAULT_ADMIN, CommandParser, kind, node_id, url
 from gateway.binding import outgoing_port_warnings
+from gateway.command_parser import DEFAULT_ADMIN, CommandParser, kind, node_id, url
 from gateway.config.certificates import certificate_warnings
 from gateway.config.keys import restart_keys
 from gateway.config.load import load_config, load_for_connections
