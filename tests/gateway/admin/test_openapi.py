@@ -14,7 +14,6 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.load import parse_config
-from gateway.config.places import CurrentPlaces
 from gateway.config.problems import Problem
 from gateway.features.client_quotas.feature import quota_settings
 from gateway.features.groups.feature import Groups
@@ -26,7 +25,7 @@ from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 from tests.gateway.admin.test_connection_list import EVERYBODY, OneSession
 from tests.gateway.conftest import NOW, WALL, reported
 from tests.gateway.features.sharing.test_metrics import REPORT as SHARING
@@ -110,9 +109,7 @@ async def test_each_route_of_a_gateway_is_documented(server: AdminServer) -> Non
 
 
 async def test_each_route_of_workers_is_documented(effective: EffectiveConfig) -> None:
-    server = WorkersServer(
-        [], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"), effective
-    )
+    server = WorkersServer([], ("127.0.0.1", 0), lambda: None, {}, effective)
     await server.start()
     try:
         assert routes(server) == {(method, path) for method, path in OPERATIONS if path not in ONE_GATEWAY}
@@ -134,10 +131,8 @@ async def test_answer_with_all_features_has_its_schema(full_server: AdminServer,
 
 
 async def test_answer_of_workers_has_the_documented_schema(effective: EffectiveConfig) -> None:
-    place = WorkerPlace(0, ("true",), Path("socket"), int)
-    server = WorkersServer(
-        [place], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"), effective
-    )
+    worker = SupervisedWorker(0, ("true",), Path("socket"), int)
+    server = WorkersServer([worker], ("127.0.0.1", 0), lambda: None, {}, effective)
     await server.start()
     try:
         for path in OF_WORKERS:
