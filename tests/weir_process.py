@@ -10,10 +10,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
+from loadtest.testkit.gateway_process import GatewayProcess
 from loadtest.testkit.kafka import stop
-
-__all__ = ["BROKER_PORTS", "Weir", "wait_until"]
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> Any:

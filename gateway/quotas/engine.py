@@ -19,8 +19,7 @@ from gateway.quotas.owned_places import owner_of
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of
 from gateway.quotas.quota_table import QuotaTable, TableChange
 from gateway.quotas.scope import at_broker, in_scope
-from gateway.quotas.settings import Metering as Metering
-from gateway.quotas.settings import QuotaSettings as QuotaSettings
+from gateway.quotas.settings import Metering, QuotaSettings
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.steps import Steps, at_once

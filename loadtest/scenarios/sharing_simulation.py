@@ -17,9 +17,10 @@ from itertools import count
 from gateway.features.sharing.member import CROWD, Member
 from gateway.features.sharing.shared_usage import SMALL
 from gateway.features.sharing.use_message import parse, parse_member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from loadtest.testkit.paths import RESULTS
 
 WINDOW = Window(11, 1.0)

@@ -16,8 +16,9 @@ from time import process_time
 from gateway.features.sharing.member import CROWD, Member
 from gateway.features.sharing.shared_usage import most_rows, reading_pause
 from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse, parse_member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.settings import QuotaSettings
 from loadtest.scenarios.sharing_simulation import ROUND_TRIP, Scenario, Simulation
 from loadtest.testkit.paths import RESULTS
 

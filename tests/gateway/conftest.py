@@ -17,8 +17,9 @@ from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionSlot
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import Steps, at_once
 
 CONFIG = """

@@ -5,8 +5,9 @@ import time
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
 from tests.gateway.features.sharing.test_books import Topics

@@ -5,8 +5,9 @@ import json
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.use_message import MAX_MESSAGE_BYTES, UseMessage, encode, parse, parse_member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 
 PEERS = (b"2f6c1b7e9d034a58", b"00000000000000aa")
 OWN = "ffffffffffffffff"

@@ -8,16 +8,9 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from gateway.admin.connection_list import (
-    FILTERS,
-    MAX_OFFSET,
-    SORTS,
-    ConnectionList,
-    ConnectionQuery,
-    QueryError,
-    merged,
-)
+from gateway.admin.connection_list import FILTERS, MAX_OFFSET, SORTS, ConnectionList, ConnectionQuery, merged
 from gateway.admin.connections_command import add_connections, print_connections, query_of
+from gateway.admin.query import QueryError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.commands import main

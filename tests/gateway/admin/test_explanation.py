@@ -16,7 +16,8 @@ from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
-from gateway.commands import DEFAULT_ADMIN, _parser, main
+from gateway.command_parser import DEFAULT_ADMIN
+from gateway.commands import _parser, main
 from gateway.config.load import parse_config
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity

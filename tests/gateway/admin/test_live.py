@@ -17,9 +17,10 @@ from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
 from gateway.log import iso
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import HOLD_SECONDS, UsageRow
 from gateway.steps import Steps
 from tests.gateway.conftest import NOW

@@ -3,8 +3,9 @@
 from dataclasses import asdict
 
 from gateway.admin.rows import undescribed
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import UsageRow
 from gateway.steps import at_once
 

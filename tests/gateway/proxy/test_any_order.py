@@ -8,9 +8,9 @@ from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.states import RequestState
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as topics
 from tests.gateway.proxy import messages as m

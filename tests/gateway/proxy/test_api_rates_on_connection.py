@@ -3,9 +3,10 @@
 import pytest
 
 from gateway.proxy.decision import MAX_OPENED
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_request_rate_on_connection import REQUESTS
 from tests.gateway.proxy.transcript import START, Transcript

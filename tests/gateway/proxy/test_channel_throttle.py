@@ -8,8 +8,9 @@ from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import InterceptedRequest
 from gateway.proxy.in_flight import Entry
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy.transcript import START, SilentWire, limits
 

@@ -3,9 +3,10 @@
 import pytest
 
 from gateway.features.groups.feature import Groups
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.consumers import Consumers, batched, jain

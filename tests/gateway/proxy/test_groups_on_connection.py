@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript
 

@@ -1,8 +1,9 @@
 import pytest
 
 from gateway.proxy.identity import Client
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from tests.gateway.proxy.transcript import START, limits
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript

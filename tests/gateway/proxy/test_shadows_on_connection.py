@@ -5,9 +5,9 @@ import pytest
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session

@@ -5,10 +5,11 @@ from itertools import pairwise
 import pytest
 
 from gateway.proxy.channel_throttle import mute_left
-from gateway.proxy.request_stream import MAX_IN_FLIGHT
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.line import Consumer
+from gateway.quotas.settings import QuotaSettings
 from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits

@@ -6,10 +6,11 @@ from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.proxy.counters import Counters
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.first_requests import MAX_KEPT_TURNS
 from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as mutations_messages
 from tests.gateway.proxy import messages as m

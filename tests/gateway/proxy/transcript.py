@@ -9,9 +9,10 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory, RequestGate
 from gateway.proxy.produce_gate import ProducedTopics, ProduceGate
 from gateway.proxy.wire import Data, Recorder
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.bodies.addresses import Translate
 
 START = 1_000.0

@@ -5,13 +5,14 @@ from math import inf
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Resolution, Source, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.line import LONGEST_TURN_SECONDS, Consumer
 from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.rate import WindowMeter
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.quotas.usage_rows import usage_row

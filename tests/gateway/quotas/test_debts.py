@@ -3,9 +3,10 @@
 import pytest
 
 from gateway.quotas.debts import DebtFilter, DebtFilterError, clear_debts
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, short_name
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy.transcript import START, limits
 
 

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import Metering, QuotaSettings
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
 from gateway.quotas.usage_rows import usage_row

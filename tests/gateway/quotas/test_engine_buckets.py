@@ -7,7 +7,7 @@ from math import isfinite
 import pytest
 
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
@@ -16,6 +16,7 @@ from gateway.quotas.kinds import KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.line import Consumer
 from gateway.quotas.meter import Window, throttle_time_ms
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.usage_rows import usage_row

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 
 START = 5_000.0
 JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000, "request_rate": 5})

@@ -5,10 +5,11 @@ from math import inf
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, Tags
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.usage_rows import usage_row
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 

@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.idle_buckets import NAMED_IDLE_SECONDS
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.labels import STEP_BUCKETS
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 START = 1_000.0

@@ -3,9 +3,10 @@
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
 from gateway.quotas.labels import STEP_BUCKETS, LabelSlots
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from gateway.proxy.identity import Client
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.quotas.scope import buckets_of, node_id, overflow_tags
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
 

@@ -7,10 +7,11 @@ from random import Random
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Source, Tags
 from gateway.quotas.groups import NO_CLAIMS, Group, GroupRule
 from gateway.quotas.recent_use import entity_uses, restore_entity
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows, ShadowEngine, ShadowTable
 from gateway.steps import at_once
 

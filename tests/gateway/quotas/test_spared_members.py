@@ -2,8 +2,9 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.spared_members import MAX_LINES, let_in, line_of, shorten
 
 START = 1_000.0

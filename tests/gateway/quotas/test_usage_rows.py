@@ -1,8 +1,9 @@
 """The sums of buckets that share a row."""
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.produce import KIND as PRODUCE
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import Tally
 from gateway.quotas.usage_rows import UnnamedBuckets, add_growth
 

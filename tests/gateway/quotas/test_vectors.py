@@ -13,23 +13,25 @@ from typing import Any, ClassVar
 
 import pytest
 
+from gateway.alterations import Change, QuotaApiError
 from gateway.features.connection_quotas.admission import HeldSockets
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.features.quota_api.rules import Change, ListedQuotas, QuotaApiError, alteration, altered, described, with_brokers
+from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, described, with_brokers
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
 from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota
 from gateway.quotas.meter import Window, throttle_time_ms
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.rate import SampledRate, WindowMeter
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.steps import at_once
 from protocol.bodies import client_quotas

@@ -11,9 +11,10 @@ from gateway.features.ledger.fold import ThrottleFolds
 from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.proxy.wire import Origin
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from loadtest.demo.clients import ROLES, Role
 from loadtest.demo.totals import Total, ledger_events, totals

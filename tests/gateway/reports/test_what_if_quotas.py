@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from gateway.commands import main
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.reports.job import command
 from gateway.reports.what_if.targets import LIMITED, UNDECIDED, UNLIMITED, LedgerEntity, Target, WhatIfQuotas, load_what_if

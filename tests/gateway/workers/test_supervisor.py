@@ -24,10 +24,10 @@ from gateway.drain import Stopping
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, write_usage
 from gateway.files import file_lock
-from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import BucketUse, Moment, RecentUse
+from gateway.quotas.settings import Metering
 from gateway.workers.supervisor import PrivateDirectory, Supervisor, supervise
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.test_webhook import SECRET, Receiver

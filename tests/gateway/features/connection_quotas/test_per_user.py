@@ -6,8 +6,9 @@ import pytest
 
 from gateway.features.connection_quotas.per_user import LONGEST_WAIT_SECONDS, LOOKUPS, MAX_REFUSED
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas, ConnectionSlot
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
+from gateway.quotas.settings import QuotaSettings
 
 START = 1_000.0
 MOST, RATE = "max_connections", "connection_creation_rate"

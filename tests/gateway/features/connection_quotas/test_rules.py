@@ -12,9 +12,10 @@ from gateway.features.connection_quotas.rules import (
     ConnectionSlot,
     Refusal,
 )
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 
 START = 1_000.0
 ALICE, BOB = "10.0.0.1", "10.0.0.2"

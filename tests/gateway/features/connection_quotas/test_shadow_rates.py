@@ -1,8 +1,8 @@
 """Shadow rates of new connections, by address and by user."""
 
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas, ConnectionSlot, Refusal
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 
 START = 1_000.0

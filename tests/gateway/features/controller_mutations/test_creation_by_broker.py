@@ -9,9 +9,9 @@ from gateway.features.controller_mutations.costs import CREATION_SECONDS, KnownT
 from gateway.features.controller_mutations.creation_by_broker import metadata_factory
 from gateway.features.controller_mutations.handlers import handler_factories
 from gateway.features.controller_mutations.under_way import LONGEST_SECONDS, UnderWay
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.bodies.metadata_request import CREATION_SINCE
 from protocol.bodies.topic_metadata import TOPICS_PER_REQUEST

@@ -11,11 +11,11 @@ from gateway.features.controller_mutations.costs import RECENT_SECONDS, KnownTop
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.controller_mutations.under_way import UnderWay
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import Metering, QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.bodies.topic_metadata import TOPICS_PER_REQUEST
 from protocol.cursor import MAX_ELEMENTS

@@ -4,9 +4,10 @@ import pytest
 
 from gateway.features.ledger.fold import MAX_FOLDS, ThrottleFolds
 from gateway.proxy.wire import Origin
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.throttle_slots import throttle_slot
 from protocol.api_keys import ApiKey
 

@@ -3,10 +3,11 @@
 from gateway.events import GroupSample, from_line, to_line
 from gateway.features.ledger.group_sampler import GroupSampler
 from gateway.features.ledger.usage_sampler import UsageSampler
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 NOW = 1_000.0

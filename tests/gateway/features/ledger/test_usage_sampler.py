@@ -4,8 +4,9 @@ import pytest
 
 from gateway.features.ledger import minute_sampler
 from gateway.features.ledger.usage_sampler import UsageSampler
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 NOW = 1_000.0

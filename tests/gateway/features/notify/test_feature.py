@@ -25,8 +25,9 @@ from gateway.features.notify.feature import Notify
 from gateway.features.notify.message import NoticeContext, json_body, slack_body
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice, ProcessRows
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import UsageRow
 from gateway.steps import at_once
 from gateway.workers.pages import WorkersServer

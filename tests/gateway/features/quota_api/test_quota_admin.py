@@ -16,9 +16,10 @@ from gateway.features.quota_api.state_file import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
 from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
 

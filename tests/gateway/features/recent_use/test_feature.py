@@ -11,8 +11,9 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.features.recent_use import feature as recent_usage
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.recent_use.usage_file import read_usage, write_usage
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 QUOTAS = QuotaSettings((EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": 1_000.0}),))

@@ -8,7 +8,7 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
-from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import PastUse, Window
@@ -22,6 +22,7 @@ from gateway.quotas.recent_use import (
     restore_entity,
     seconds_between,
 )
+from gateway.quotas.settings import Metering, QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket

@@ -17,9 +17,10 @@ from gateway.features.sharing.known_peers import MAX_MEMBERS
 from gateway.features.sharing.member import EXPIRY_INTERVALS
 from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.cluster.kept_topic import KeptTopic
 
 CAPACITY = 10_000_000.0

@@ -8,9 +8,10 @@ import pytest
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.peer_demands import REPEAT_MESSAGES, STALE_INTERVALS, PeerDemands
 from gateway.features.sharing.use_message import MAX_DEMANDS, UseMessage, encode, parse
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 
 MB8 = 8_000_000.0

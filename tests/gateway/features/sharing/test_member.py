@@ -3,22 +3,16 @@
 import pytest
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
-from gateway.features.sharing.member import (
-    FORGET_SECONDS,
-    LAST_RECORDS,
-    MIN_EXPIRY_SECONDS,
-    SWEEP_SECONDS,
-    TIMELY_RECORDS,
-    Member,
-)
-from gateway.features.sharing.shared_usage import PIECE, reading_pause
+from gateway.features.sharing.member import LAST_RECORDS, MIN_EXPIRY_SECONDS, SWEEP_SECONDS, TIMELY_RECORDS, Member
+from gateway.features.sharing.shared_usage import FORGET_SECONDS, PIECE, reading_pause
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
 from gateway.quotas.recent_use import PeerTotals
+from gateway.quotas.settings import QuotaSettings
 from loadtest.scenarios.sharing_simulation import Scenario, simulate
 
 LIMIT = 1_000.0

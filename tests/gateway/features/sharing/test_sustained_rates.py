@@ -3,10 +3,11 @@
 import pytest
 
 from gateway.features.sharing.member import Member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.line import Consumer
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 
 INTERVAL = 0.2

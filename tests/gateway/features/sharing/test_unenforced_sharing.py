@@ -6,9 +6,9 @@ import pytest
 
 from gateway.features.sharing.member import Member
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 
 LIMIT = 1_000.0

@@ -3,9 +3,9 @@
 import pytest
 
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.errors import InvalidFrame
 from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered, produce, produced
 from tests.gateway.proxy import messages as m

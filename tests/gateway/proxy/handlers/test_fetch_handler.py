@@ -7,9 +7,9 @@ import pytest
 
 from gateway.proxy.handler import Request
 from gateway.proxy.states import MUTED
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.headers import parse_request_header
 from tests.gateway.proxy import messages as m

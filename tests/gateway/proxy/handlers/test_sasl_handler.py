@@ -8,9 +8,9 @@ import pytest
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from tests.gateway.proxy import messages as m

@@ -2,10 +2,11 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS, request_kinds
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 
 NOW = 1_000.0

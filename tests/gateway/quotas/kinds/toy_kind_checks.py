@@ -19,10 +19,11 @@ from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, described
 from gateway.observer import Observer, Outlet
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS, request_kinds
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from helm.dashboards import entity_dashboard
 from helm.values_schema import values_schema
