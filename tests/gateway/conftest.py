@@ -2,7 +2,9 @@
 
 import os
 import resource
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.settings import QuotaSettings
 from gateway.steps import Steps, at_once
+from loadtest.testkit.certificates import Authority
 
 CONFIG = """
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -77,6 +80,26 @@ def next_file() -> int:
     probe = os.open(os.devnull, os.O_RDONLY)
     os.close(probe)
     return probe
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def claims() -> Iterator[int]:
+    """The file in which processes claim ports, see `PortClaims`."""
+    with tempfile.TemporaryFile() as file:
+        yield file.fileno()
+
+
+@pytest.fixture
+def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file `weir.yaml` with the text `CONFIG` of the test's module."""
+    path = tmp_path / "weir.yaml"
+    path.write_text(request.module.CONFIG)
+    return path
 
 
 @pytest.fixture

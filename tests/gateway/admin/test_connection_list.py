@@ -16,6 +16,7 @@ from gateway.admin.view import AdminView
 from gateway.commands import main
 from gateway.proxy.sessions import ConnectionFacts
 from loadtest.testkit.kafka import free_port
+from tests.gateway.admin.serving import served
 
 START = 1_000.0
 PLAIN = ConnectionFacts("alice", "etl", "librdkafka", "2.3.0", "10.0.0.1:5001", "clients", None, START, 0, 0, "", 0.0)
@@ -229,10 +230,8 @@ async def test_filter_without_a_match_is_named(clock, name) -> None:
 @pytest.fixture
 async def port(view: AdminView):
     view = replace(view, sessions=lambda: [OneSession(each) for each in EVERYBODY])
-    server = AdminServer(view, ("127.0.0.1", free_port()))
-    await server.start()
-    yield server.port
-    await server.stop()
+    async with served(AdminServer(view, ("127.0.0.1", 0))) as server:
+        yield server.port
 
 
 async def test_admin_server_answers_and_refuses(port: int) -> None:

@@ -23,6 +23,7 @@ from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import HOLD_SECONDS, UsageRow
 from gateway.steps import Steps
+from tests.gateway.admin.serving import served, visiting
 from tests.gateway.conftest import NOW
 from tests.gateway.features.notify.rows import used
 
@@ -32,10 +33,9 @@ PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 @pytest.fixture
 async def server(view: AdminView, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminServer]:
     monkeypatch.setattr(live, "SNAPSHOT_SECONDS", 0.01)
-    server = AdminServer(replace(view, brokers=lambda: {2: ("b2", 9092), 1: ("b1", 9092)}), ("127.0.0.1", 0))
-    await server.start()
-    yield server
-    await server.stop()
+    brokers = {2: ("b2", 9092), 1: ("b1", 9092)}
+    async with served(AdminServer(replace(view, brokers=lambda: brokers), ("127.0.0.1", 0))) as running:
+        yield running
 
 
 async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, object]]:
@@ -189,16 +189,8 @@ async def test_throttle_began_as_long_ago_as_its_row_says(view: AdminView) -> No
 
     slow = Slow()
     view = replace(view, engine=slow, monotonic=lambda: NOW + 1.0 + slow.passed, wall=lambda: 101.0 + slow.passed)
-    server = AdminServer(view, ("127.0.0.1", 0))
-    await server.start()
-    try:
-        async with (
-            aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
-            session.get("/api/throttles") as response,
-        ):
-            (listed,) = (await response.json())["rows"]
-    finally:
-        await server.stop()
+    async with visiting(view) as session, session.get("/api/throttles") as response:
+        (listed,) = (await response.json())["rows"]
     (shown,) = (await GatewaySnapshots(view).snapshot())["throttled"]
     assert (listed["throttled_since"], shown["since"]) == (iso(100.0), iso(100.0))
 

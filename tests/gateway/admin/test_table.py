@@ -30,15 +30,8 @@ from gateway.steps import at_once
 from gateway.terminal_text import printable
 from gateway.version import weir_version
 from loadtest.testkit.kafka import free_port
+from tests.gateway.admin.serving import served
 from tests.gateway.features.notify.rows import used
-
-
-@pytest.fixture
-async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, ("127.0.0.1", free_port()))
-    await server.start()
-    yield server
-    await server.stop()
 
 
 class Screen(io.StringIO):
@@ -129,12 +122,10 @@ async def test_cleared_debts_keep_names_with_emoji_codes(capsys: pytest.CaptureF
 
 
 async def shown_with_all(view: AdminView, *, as_json: bool) -> str:
-    server = AdminServer(view, ("127.0.0.1", 0))
-    await server.start()
     screen = Screen()
-    url = f"http://127.0.0.1:{server.port}"
-    await show_quotas(url, once=True, as_json=as_json, console=screen.console, unused=True)
-    await server.stop()
+    async with served(AdminServer(view, ("127.0.0.1", 0))) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        await show_quotas(url, once=True, as_json=as_json, console=screen.console, unused=True)
     return screen.text
 
 

@@ -38,11 +38,6 @@ SETTINGS = [
 DELAYS = [(0.0, False), (0.0, False), (0.5, False), (5.0, True)]  # of the volumes, and whether they pause producers
 
 
-def share_fetch(number, epoch=0):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": 1 << 20, "topics": []}
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, number, "etl")
-
-
 REQUESTS = [
     lambda number: m.produce(number, size=80),
     lambda number: m.produce(number, size=900),
@@ -51,8 +46,8 @@ REQUESTS = [
     lambda number: m.produce(number, size=200, topics=(OWN_TOPIC,)),
     lambda number: m.fetch(number, session=(0, -1)),
     lambda number: m.fetch(number, session=IN_SESSION),
-    share_fetch,
-    lambda number: share_fetch(number, -1),
+    m.share_fetch,
+    lambda number: m.share_fetch(number, epoch=-1),
     m.metadata,
     m.heartbeat,
     lambda number: topics.create(number, {f"t{number}": 9}),

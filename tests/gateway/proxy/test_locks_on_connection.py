@@ -12,11 +12,9 @@ from tests.protocol import codec
 LOCK_SECONDS = 30
 
 
-def share_fetch(number, epoch=1, max_records=500, version=1, **values):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": 5_000, "topics": []} | values
-    if version >= 1:
-        values |= {"max_records": max_records}
-    return codec.encode_request(ApiKey.SHARE_FETCH, version, values, number, "etl")
+def share_fetch(number, *, version=1, **values):
+    of_version = {"max_records": 500} if version >= 1 else {}
+    return m.share_fetch(number, version=version, **{"epoch": 1, "max_bytes": 5_000} | of_version | values)
 
 
 def share_fetched(number, throttle_time_ms=0, error=0, lock_ms=1_000 * LOCK_SECONDS, version=1):

@@ -25,7 +25,6 @@ SHADOW = {
 }
 """A burst is the amount of ten seconds; eleven for mutations."""
 GROUP = Group("all", (GroupRule(user="*"),), shadow=SHADOW)
-SHARE_FETCH = {"group_id": "g", "member_id": "m", "share_session_epoch": 0, "max_bytes": 2**31 - 1, "topics": []}
 
 
 def settings(*, real=None, **rest):
@@ -36,10 +35,6 @@ def settings(*, real=None, **rest):
 def transcript(of=None, recorder=None):
     handlers = mutations.handler_factories(KnownTopics())
     return Transcript(engine=EngineWithShadows(of or settings(), START), handlers=handlers, recorder=recorder)
-
-
-def share_fetch(correlation_id):
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, SHARE_FETCH, correlation_id, "etl")
 
 
 def shadows(t, kind):
@@ -56,8 +51,8 @@ def test_requests_over_a_shadow_pass_at_once(algorithm, by):
             *(m.produce(number + each, size=400) for each in range(3)),
             m.fetch(number + 3),
             m.fetch(number + 4),
-            share_fetch(number + 5),
-            share_fetch(number + 6),
+            m.share_fetch(number + 5),
+            m.share_fetch(number + 6),
             m.metadata(number + 7),
         ]
         t.client_sends(*requests, by=by)

@@ -16,6 +16,7 @@ from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.quotas.usage_rows import usage_row
+from tests.gateway.quotas.consumers import consumer
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -31,12 +32,6 @@ def bucket(kind="fetch", *, meter=None, enforce=True, window=SHORT, limit=LIMIT,
     resolution = Resolution(Tags(None, "etl"), None if unlimited else limit, ClientQuotaEntity(None, "etl"), source=Source.FILE)
     found = None if unlimited else meter or token_bucket()
     return Bucket(KINDS[kind], resolution, found, Policy(enforce, window, START), KindTotals(), START)
-
-
-def consumer(expected):
-    found = Consumer()
-    found.expected = expected
-    return found
 
 
 def test_new_bucket_has_used_nothing():

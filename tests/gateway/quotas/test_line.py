@@ -8,6 +8,7 @@ from gateway.quotas.line import GENERATION_SECONDS, LONGEST_TURN_SECONDS, Consum
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from tests.gateway.proxy.transcript import limits
+from tests.gateway.quotas.consumers import consumer
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -18,12 +19,6 @@ def empty_bucket():
     meter = TokenBucket(LIMIT, BURST / LIMIT, START)
     meter.charge(BURST, START)
     return meter
-
-
-def consumer(expected=100):
-    found = Consumer()
-    found.expected = expected
-    return found
 
 
 class Waiting:

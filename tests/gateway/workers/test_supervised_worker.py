@@ -5,8 +5,7 @@ import errno
 import os
 import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -21,17 +20,11 @@ from gateway.workers import supervised_worker
 from gateway.workers.supervised_worker import HUNG_SECONDS, SupervisedWorker, WorkerUnreachableError
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
-from tests.gateway.cluster.running import until
+from tests.gateway.running import until
 
 pytestmark = pytest.mark.process
 
 HANGS = "import time; time.sleep(600)"
-
-
-@pytest.fixture
-def claims() -> Iterator[int]:
-    with tempfile.TemporaryFile() as file:
-        yield file.fileno()
 
 
 async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, claims: int, monkeypatch: pytest.MonkeyPatch) -> None:

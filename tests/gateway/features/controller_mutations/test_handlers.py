@@ -21,6 +21,7 @@ from protocol.bodies.topic_metadata import TOPICS_PER_REQUEST
 from protocol.cursor import MAX_ELEMENTS
 from protocol.errors import InvalidFrame
 from tests.gateway.features.controller_mutations import mutation_session as m
+from tests.gateway.features.controller_mutations.mutation_session import reserved, tokens
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import START, Transcript
 from tests.protocol import codec
@@ -40,16 +41,6 @@ def transcript(of=None, known=None, recorder=None):
     known = known or KnownTopics()
     known.default_partitions = known.default_partitions or 3
     return Transcript(of or settings(), handlers=mutations.handler_factories(known), recorder=recorder)
-
-
-def tokens(t):
-    return t.row("controller_mutation").tokens
-
-
-def reserved(t):
-    """The partitions of the forwarded topics whose results are still unknown."""
-    (bucket,) = (bucket for bucket in t.engine.buckets() if bucket.kind is KIND and bucket.resolution.tags.client_id == "etl")
-    return bucket.reserved
 
 
 def costing(key, names, partitions, **rest):

@@ -797,12 +797,7 @@ def test_window_sends_share_fetch_over_quota():
 # Share groups.
 
 
-def share_fetch(correlation_id=2, *, max_bytes=2**31 - 1, epoch=0):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": max_bytes, "topics": []}
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
-
-
-SHARE_FETCH = share_fetch()
+SHARE_FETCH = m.share_fetch(2)
 
 
 def shared(throttle_time_ms):
@@ -817,7 +812,7 @@ def test_share_fetch_waits_for_debt_and_is_charged():
     t.passes(0.499)
     t.broker_got()
     t.passes(0.002)
-    t.broker_got(share_fetch(max_bytes=50))  # a twentieth of a second of the quota
+    t.broker_got(m.share_fetch(2, max_bytes=50))  # a twentieth of a second of the quota
     t.broker_answers(shared(0))
     charged = len(shared(0)) - 5
     t.client_got(shared(charged - 1))
@@ -827,8 +822,8 @@ def test_share_fetch_waits_for_debt_and_is_charged():
 
 def test_share_fetch_that_ends_its_session_never_waits():
     t = over_quota()
-    t.client_sends(share_fetch(epoch=-1))
-    t.broker_got(share_fetch(epoch=-1))
+    t.client_sends(m.share_fetch(2, epoch=-1))
+    t.broker_got(m.share_fetch(2, epoch=-1))
 
 
 def renewal(correlation_id=2, *, renews=True, max_bytes=0):
@@ -900,26 +895,26 @@ def test_share_fetch_of_no_bytes_without_renewal_is_over_quota():
 
 def test_answer_to_renewal_lets_no_further_share_fetch_pass():
     t = Transcript(limits(fetch=1_000))
-    t.client_sends(renewal(2), share_fetch(3), share_fetch(4))
-    t.broker_got(renewal(2), share_fetch(3, max_bytes=BURST))
+    t.client_sends(renewal(2), m.share_fetch(3), m.share_fetch(4))
+    t.broker_got(renewal(2), m.share_fetch(3, max_bytes=BURST))
     t.broker_answers(codec.encode_response(ApiKey.SHARE_FETCH, 2, {"responses": []}, 2))
     t.broker_got()
     t.broker_answers(codec.encode_response(ApiKey.SHARE_FETCH, 1, {"responses": []}, 3))
-    assert t.broker_inbox[8:12] == share_fetch(4)[8:12]
+    assert t.broker_inbox[8:12] == m.share_fetch(4)[8:12]
 
 
 def test_pipelined_share_fetches_go_one_by_one():
     t = Transcript(limits(fetch=1_000))
-    t.client_sends(SHARE_FETCH, share_fetch(3))
-    t.broker_got(share_fetch(2, max_bytes=BURST))
+    t.client_sends(SHARE_FETCH, m.share_fetch(3))
+    t.broker_got(m.share_fetch(2, max_bytes=BURST))
     t.broker_answers(shared(0))
-    t.broker_got(share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
+    t.broker_got(m.share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
 
 
 def test_negative_maximum_cancels_no_reservation():
     t = Transcript(limits(fetch=1_000))
     bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
-    t.client_sends(share_fetch(max_bytes=-(2**31)))
+    t.client_sends(m.share_fetch(2, max_bytes=-(2**31)))
     bucket.line.reserve(3_000)  # by another consumer
     assert bucket.line.reserved(t.now) == 3_000
 
@@ -936,7 +931,7 @@ def test_share_fetch_ignores_pending_one_without_quota():
     t.configure(QuotaSettings((EntityQuota(ClientQuotaEntity("ANONYMOUS", "etl"), {"consumer_byte_rate": 1_000.0}),)))
     t.broker_answers(shared(0))
     t.broker_inbox.clear()
-    t.client_sends(share_fetch(3))
+    t.client_sends(m.share_fetch(3))
     assert t.broker_inbox
 
 
