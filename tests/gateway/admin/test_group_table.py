@@ -18,7 +18,8 @@ def answer(lent=True):
     if lent:
         engine.acquire_path("produce", "a", "", START)[1].charge(MB8, START)
     engine.group_buckets.divide(engine.group_buckets.measure(START + 0.2), INTERVAL_SECONDS, START + 0.2)
-    answer = Groups(engine, list, shared=False).as_json()
+    groups = Groups(engine, list, shared=False)
+    answer = groups.as_json(groups.report())
     for row in answer["groups"]:
         row["use"] = 0.0  # the average until now by the real clock
     return {"configured": True, **answer}
