@@ -15,7 +15,7 @@ class Counters:
     `latency[api_key][i]` counts upstream latencies in slot i (not cumulative), and `latency_seconds[api_key]` is their sum.
     `wait_moves[api_key][i]`, added to it, gives the latencies that clients see: a request that waited in Weir leaves its slot
     for a later slot. `wait_seconds[api_key]` is the sum of the waits.
-    `member_mutes` counts mutes that were kept short for a member of a group, or for the locks of a share consumer.
+    `member_mutes` counts mutes that were kept short for a member of a consumer group, or for the locks of a share consumer.
     `connections_reused` counts connections to brokers that a client got from one that had gone.
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
