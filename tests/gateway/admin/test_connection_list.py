@@ -191,7 +191,7 @@ def test_answers_of_workers_become_one_list() -> None:
 
 def parsed(*arguments):
     parser = argparse.ArgumentParser()
-    add_connections(parser.add_subparsers(), str, "http://127.0.0.1:1")
+    add_connections(parser.add_subparsers())
     return parser.parse_args(["connections", *arguments])
 
 
