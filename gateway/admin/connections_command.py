@@ -71,8 +71,6 @@ _FILTERS: Final = ("user", "client-id", "group", "ip", "listener", "broker", "so
 
 def _run(options: argparse.Namespace) -> int:
     # Here, so that other commands start without them.
-    import aiohttp
-
     from gateway.admin.admin_client import AdminUnreachableError, ask
     from gateway.admin.connection_list import ConnectionQuery
     from gateway.admin.query import QueryError
@@ -84,12 +82,8 @@ def _run(options: argparse.Namespace) -> int:
     except QueryError as error:
         options.parser.error(f"--{error}")
 
-    async def fetch() -> "JsonObject":
-        async with aiohttp.ClientSession() as session:
-            return await ask(session, options.admin, "/api/connections", query=tuple(query.items()))
-
     try:
-        answer = asyncio.run(fetch())
+        answer = asyncio.run(ask(options.admin, "/api/connections", query=tuple(query.items())))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import aiohttp
 import pytest
 from aiohttp import web
 from rich.console import Console
@@ -193,9 +192,8 @@ async def test_foreign_server_is_explained(answer: web.Response) -> None:
 async def test_page_that_the_gateway_lacks_is_explained(server: AdminServer) -> None:
     url = f"http://127.0.0.1:{server.port}"
     message = rf"/api/of/later is no page of this gateway\. It has version {re.escape(weir_version())}, which may be older"
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(AdminUnreachableError, match=message):
-            await ask(session, url, "/api/of/later")
+    with pytest.raises(AdminUnreachableError, match=message):
+        await ask(url, "/api/of/later")
 
 
 @pytest.mark.parametrize(

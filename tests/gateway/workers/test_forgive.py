@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from gateway.admin.admin_client import AdminUnreachableError, ask
@@ -54,8 +53,7 @@ async def forgive(open_: AsyncExitStack, directory: Path, answering: list[bool])
     server = WorkersServer(workers, ("127.0.0.1", port), lambda: None, {}, effective)
     await server.start()
     open_.push_async_callback(server.stop)
-    session = await open_.enter_async_context(aiohttp.ClientSession())
-    return (await ask(session, f"http://127.0.0.1:{port}", FORGIVE, "cleared", WANTED))["cleared"]
+    return (await ask(f"http://127.0.0.1:{port}", FORGIVE, "cleared", WANTED))["cleared"]
 
 
 async def test_debts_of_all_workers_are_cleared(open_: AsyncExitStack, tmp_path: Path) -> None:
