@@ -136,7 +136,7 @@ class Simulation:
     def _send(self, client: int, number: int, now: float) -> None:
         if now >= self.gather_at or number in self.dead:
             number = 0
-        bucket = self.engines[number].acquire("produce", "alice", f"client-{client}", now)
+        bucket = self.engines[number].acquire_path("produce", "alice", f"client-{client}", now)[0]
         delay, _ = bucket.charge(self.scenario.request_bytes, now)
         self.engines[number].release(bucket, now)
         self.used.append((now, self.scenario.request_bytes))

@@ -24,6 +24,7 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.settings import QuotaSettings
 from gateway.steps import Steps, at_once
 from loadtest.testkit.certificates import Authority
+from tests.gateway.quotas.engines import bucket_of
 
 CONFIG = """
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -107,12 +108,12 @@ def engine() -> QuotaEngine:
     """alice/etl is 3 s over her produce quota, bob uses a fifth of his, and both fetch without one."""
     limits = {"producer_byte_rate": 100_000}
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), limits),)), NOW)
-    alice = engine.acquire("produce", "alice", "etl", NOW)
+    alice = bucket_of(engine, "produce", "alice", "etl", NOW)
     assert alice.charge(1_300_000, NOW) == (pytest.approx(3.0), True)
     alice.note_early(0.5)
     alice.note_early(1.5)
-    engine.acquire("produce", "bob", "app", NOW).charge(200_000, NOW)
-    engine.acquire("fetch", "bob", "app", NOW).charge(70_000, NOW)
+    bucket_of(engine, "produce", "bob", "app", NOW).charge(200_000, NOW)
+    bucket_of(engine, "fetch", "bob", "app", NOW).charge(70_000, NOW)
     return engine
 
 

@@ -27,6 +27,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.steps import at_once
 from tests.gateway.admin.serving import served, visiting
 from tests.gateway.features.notify.rows import used
+from tests.gateway.quotas.engines import bucket_of
 
 
 @asynccontextmanager
@@ -170,7 +171,7 @@ class Tags(HTMLParser):
 
 async def test_names_are_escaped(view: AdminView, engine: QuotaEngine) -> None:
     evil = "<script>alert(1)</script>$entity&\"'"
-    bucket = engine.acquire("produce", evil, "<img src=x>", view.monotonic())
+    bucket = bucket_of(engine, "produce", evil, "<img src=x>", view.monotonic())
     bucket.charge(2_000_000, view.monotonic())
     bucket.episode.note_address("<b>10.0.0.1")
     async with visiting(replace(view, engine=engine)) as client:

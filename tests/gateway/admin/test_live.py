@@ -26,6 +26,7 @@ from gateway.steps import Steps
 from tests.gateway.admin.serving import served, visiting
 from tests.gateway.conftest import NOW
 from tests.gateway.features.notify.rows import used
+from tests.gateway.quotas.engines import bucket_of
 
 PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 
@@ -127,7 +128,7 @@ async def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> Non
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
-        engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
+        bucket_of(engine, "produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
     snapshot = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
     assert snapshot["throttled_count"] == MAX_THROTTLED + 5
     assert len(snapshot["throttled"]) == MAX_THROTTLED
@@ -165,7 +166,7 @@ async def test_entity_stays_throttled_for_a_while_after_its_throttle(view: Admin
     """Requests of one producer are throttled one after the other, so a row would come and go many times a second."""
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW)
-    bucket = engine.acquire("produce", "alice", "app", NOW)
+    bucket = bucket_of(engine, "produce", "alice", "app", NOW)
     bucket.charge(10_500, NOW)
     over = NOW + bucket.throttle_left(NOW)
     times = iter((over + HOLD_SECONDS - 0.1, over + HOLD_SECONDS + 0.1))

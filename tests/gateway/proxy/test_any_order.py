@@ -15,6 +15,7 @@ from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as topics
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 EXAMPLES = 150
@@ -156,7 +157,7 @@ class AnyOrder:
     def overdraw(self, number):
         """Another connection uses up a quota."""
         kind, amount = ("produce", number * 50) if number % 2 else ("fetch", number * 3)
-        bucket = self.t.engine.acquire(kind, "ANONYMOUS", "etl", self.t.now)
+        bucket = bucket_of(self.t.engine, kind, "ANONYMOUS", "etl", self.t.now)
         bucket.record(amount, self.t.now)
         self.t.engine.release(bucket, self.t.now)
         self.sent_by_others += amount if kind == "produce" else 0

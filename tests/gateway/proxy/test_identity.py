@@ -6,6 +6,7 @@ from gateway.quotas.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, EntityQ
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from tests.gateway.proxy.transcript import START, limits
+from tests.gateway.quotas.engines import rows_of
 
 
 def engine_and_client():
@@ -14,7 +15,7 @@ def engine_and_client():
 
 
 def connections(engine):
-    return {(row.kind, row.client_id): row.connections for row in engine.snapshot(START)}
+    return {(row.kind, row.client_id): row.connections for row in rows_of(engine, START)}
 
 
 def test_bucket_is_looked_up_once():

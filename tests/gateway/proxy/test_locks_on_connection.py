@@ -7,6 +7,7 @@ from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_members_on_connection import DEBT, in_debt
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 LOCK_SECONDS = 30
@@ -101,7 +102,7 @@ def over_bytes(debt=60):
     engine = QuotaEngine(limits(fetch=1_000), START)
     t = share_consumer(engine)
     t.client_sends(share_fetch(1))
-    engine.acquire("fetch", "ANONYMOUS", "etl", START).charge(10_000 + 1_000 * debt, START)
+    bucket_of(engine, "fetch", "ANONYMOUS", "etl", START).charge(10_000 + 1_000 * debt, START)
     t.broker_answers(share_fetched(1))
     t.broker_inbox.clear()
     return t

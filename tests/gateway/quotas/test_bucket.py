@@ -17,6 +17,7 @@ from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.quotas.usage_rows import usage_row
 from tests.gateway.quotas.consumers import consumer
+from tests.gateway.quotas.engines import bucket_of
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -474,8 +475,8 @@ def test_rebound_bucket_keeps_the_marks_that_stay():
 def test_acquired_bucket_of_a_default_is_not_configured():
     quotas = (EntityQuota(ClientQuotaEntity(None, "etl"), {"producer_byte_rate": LIMIT}),)
     engine = QuotaEngine(QuotaSettings(quotas), START)
-    assert engine.acquire("produce", "alice", "etl", START).resolution.configured
-    assert not engine.acquire("produce", "alice", "other", START).resolution.configured
+    assert bucket_of(engine, "produce", "alice", "etl", START).resolution.configured
+    assert not bucket_of(engine, "produce", "alice", "other", START).resolution.configured
 
 
 def test_shown_total_never_falls():

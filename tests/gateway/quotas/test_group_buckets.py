@@ -8,6 +8,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.settings import QuotaSettings
+from tests.gateway.quotas.engines import rows_of
 
 START = 5_000.0
 JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000, "request_rate": 5})
@@ -134,7 +135,7 @@ def test_peers_use_charges_the_group():
 def test_row_of_a_group_has_its_name():
     subject = engine()
     subject.acquire_path("produce", "a", "job-1", START)
-    (row,) = (row for row in subject.snapshot(START) if row.group)
+    (row,) = (row for row in rows_of(subject, START) if row.group)
     assert (row.kind, row.group, row.user, row.client_id, row.level, row.source) == (
         "produce", "jobs", "", "", "group=jobs", "file",
     )  # fmt: skip

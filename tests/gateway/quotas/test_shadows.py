@@ -14,6 +14,7 @@ from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows, ShadowEngine, ShadowTable
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import rows_of
 
 START = 5_000.0
 RATE = "producer_byte_rate"
@@ -154,7 +155,7 @@ def test_rows_of_shadows_are_marked_and_totals_leave_them_out() -> None:
     subject = engine(row("alice", shadow=50, real=100))
     for bucket in subject.acquire_path("produce", "alice", "c", START):
         bucket.charge(600, START)
-    real, shadow = subject.snapshot(START)
+    real, shadow = rows_of(subject, START)
     assert (real.shadow, real.throttled_total, real.limit) == (False, 0, 100)
     assert (shadow.shadow, shadow.throttled_total, shadow.unenforced_total, shadow.limit) == (True, 1, 1, 50)
     assert shadow.used_ratio > 1.0
@@ -181,7 +182,7 @@ def test_reload_keeps_the_use_of_a_shadow() -> None:
     assert bucket.meter.tokens(START) == 200
     subject.apply(QuotaSettings(), START)
     assert bucket.meter is None
-    assert [row.shadow for row in subject.snapshot(START)] == [False]
+    assert [row.shadow for row in rows_of(subject, START)] == [False]
 
 
 def test_shadow_that_becomes_real_is_no_shadow_any_more() -> None:

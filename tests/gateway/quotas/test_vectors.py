@@ -38,6 +38,7 @@ from protocol.bodies import client_quotas
 from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.gateway.proxy.transcript import SilentWire, Transcript
+from tests.gateway.quotas.engines import bucket_of, rows_of
 from tests.protocol import codec
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "quota-vectors.json").read_text())
@@ -220,7 +221,7 @@ class ReplayedManager:
 
     def sensor_exists(self, now: float, name: str) -> bool:
         user, client_id = name.removeprefix("ProduceThrottleTime-").removeprefix("Produce-").split(":")
-        return (user, client_id) in {(row.user, row.client_id) for row in self.engine.snapshot(now)}
+        return (user, client_id) in {(row.user, row.client_id) for row in rows_of(self.engine, now)}
 
 
 def replay_two_brokers(config: dict[str, Any]) -> Step:
@@ -392,7 +393,7 @@ def replay_delay_queue(config: dict[str, Any]) -> Step:
     def step(op: str, args: dict[str, Any], now: float) -> Any:
         throttle = throttles.setdefault(args["id"], ChannelThrottle(SilentWire(), Counters()))
         if op == "add":
-            throttle.start((args["ms"] / 1000, True), now, engine.acquire("produce", "u", args["id"], now), None)
+            throttle.start((args["ms"] / 1000, True), now, bucket_of(engine, "produce", "u", args["id"], now), None)
         return throttle.time_left_ms(now)
 
     return step
@@ -472,7 +473,7 @@ def mutation_settings(config: dict[str, Any]) -> QuotaSettings:
 
 def replay_controller_quota(config: dict[str, Any]) -> Step:
     engine = QuotaEngine(mutation_settings(config), config["base_ms"] / 1000)
-    bucket = engine.acquire("controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
+    bucket = bucket_of(engine, "controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
     strict = config["mode"] == "strict"
     quota = MutationQuota((bucket,), strict=strict)
 

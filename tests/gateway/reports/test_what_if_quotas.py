@@ -13,6 +13,7 @@ from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.reports.job import command
 from gateway.reports.what_if.targets import LIMITED, UNDECIDED, UNLIMITED, LedgerEntity, Target, WhatIfQuotas, load_what_if
+from tests.gateway.quotas.engines import bucket_of
 
 KEY = "producer_byte_rate"
 CLIENTS = [(user, client_id) for user in ("alice", "bob", "eve") for client_id in ("etl", "web", "")]
@@ -51,7 +52,7 @@ def test_target_of_a_named_client_is_the_gateways_bucket(
     rows: list[tuple[object, object, float | None]], client: tuple[str, str]
 ) -> None:
     engine = QuotaEngine(QuotaSettings(quotas=settings(*rows)), 0.0)
-    bucket = engine.acquire("produce", *client, 0.0)
+    bucket = bucket_of(engine, "produce", *client, 0.0)
     target = only(quotas(*rows), "produce", *client)
     assert target.limit == bucket.resolution.limit
     if bucket.meter is not None:
@@ -70,7 +71,7 @@ def test_missing_name_is_decided_only_if_every_client_agrees(
     engine = QuotaEngine(QuotaSettings(quotas=settings(*rows)), 0.0)
     clients = [(one, other) for one, other in [*CLIENTS, ("carol", "app"), ("alice", "x")] if user in (None, one)]
     clients = [(one, other) for one, other in clients if client_id in (None, other)]
-    buckets = [engine.acquire("produce", *client, 0.0).resolution for client in clients]
+    buckets = [bucket_of(engine, "produce", *client, 0.0).resolution for client in clients]
     limited = {(bucket.tags, bucket.limit) for bucket in buckets if bucket.limit is not None}
     target = only(quotas(*rows), "produce", user, client_id)
     if target.verdict == LIMITED:

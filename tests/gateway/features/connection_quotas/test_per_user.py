@@ -9,6 +9,7 @@ from gateway.features.connection_quotas.rules import ConnectionLimits, Connectio
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
 from gateway.quotas.settings import QuotaSettings
+from tests.gateway.quotas.engines import rows_of
 
 START = 1_000.0
 MOST, RATE = "max_connections", "connection_creation_rate"
@@ -89,7 +90,7 @@ def test_second_authentication_counts_nothing():
     for _ in range(100):
         assert slot.identify("alice", START).delay == 0.0
     assert gateway.quotas.users.count("alice") == 1
-    (row,) = gateway.engine.snapshot(START)
+    (row,) = rows_of(gateway.engine, START)
     assert (row.user, row.amount_total) == ("alice", 1)
 
 
@@ -115,7 +116,7 @@ def test_unenforced_limits_refuse_nobody():
     gateway.admitted(200)
     _, verdict = gateway.log_in()
     assert (verdict.refusal, verdict.enforced) == ("", False)
-    (row,) = gateway.engine.snapshot(START)
+    (row,) = rows_of(gateway.engine, START)
     assert row.throttled_total == 191  # the burst is ten connections
 
 

@@ -24,6 +24,7 @@ from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.gateway.features.controller_mutations.mutation_session import reserved, tokens
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import rows_of
 from tests.protocol import codec
 from tests.protocol.samples import with_length
 
@@ -894,7 +895,7 @@ def test_recent_change_overrides_stale_metadata():
     t = transcript(settings(1_000.0))
 
     def change(request, metadata, answer):
-        before = t.row("controller_mutation").amount_total if t.engine.snapshot(t.now) else 0
+        before = t.row("controller_mutation").amount_total if rows_of(t.engine, t.now) else 0
         t.client_sends(request)
         t.broker_answers(m.metadata_answer(1, metadata))
         t.run_ready()
@@ -1009,7 +1010,7 @@ def in_group(own=None, group=1.0, **rest):
 
 
 def group_row(t):
-    (row,) = (row for row in t.engine.snapshot(t.now) if row.group)
+    (row,) = (row for row in rows_of(t.engine, t.now) if row.group)
     return row
 
 

@@ -35,6 +35,7 @@ from gateway.workers.supervised_worker import SupervisedWorker
 from tests.gateway.conftest import CONFIG
 from tests.gateway.features.notify.rows import throttled, used
 from tests.gateway.features.notify.test_webhook import PATIENCE, SECRET, Receiver, Silent
+from tests.gateway.quotas.engines import bucket_of
 
 WALL = 1_767_225_600.0
 PARSED = parse_config(CONFIG, source="weir.yaml")
@@ -310,7 +311,7 @@ async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view:
     for number in range(2):
         quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 100_000})
         engine = QuotaEngine(QuotaSettings((quota,)), clock.monotonic())
-        bucket = engine.acquire("produce", "alice", "etl", clock.monotonic())
+        bucket = bucket_of(engine, "produce", "alice", "etl", clock.monotonic())
         bucket.charge(5_000_000, clock.monotonic())
         bucket.episode.note_address(f"10.0.0.{number}")
         of_worker = AdminView(engine, view.counters, view.effective, view.not_ready)

@@ -15,6 +15,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of
 
 QUOTAS = QuotaSettings((EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": 1_000.0}),))
 LIMITS = ConnectionLimits(max_per_ip=9, gateway=AcceptLimits(connection_creation_rate=0.001), listeners={"a": AcceptLimits()})
@@ -31,7 +32,7 @@ class Gateway:
 
     def charge(self, client_id, amount):
         now = clock.monotonic()
-        return self.engine.acquire("produce", "alice", client_id, now).charge(amount, now)[0]
+        return bucket_of(self.engine, "produce", "alice", client_id, now).charge(amount, now)[0]
 
 
 @pytest.fixture

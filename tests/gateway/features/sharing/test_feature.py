@@ -22,6 +22,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.settings import QuotaSettings
 from tests.gateway.cluster.kept_topic import KeptTopic
+from tests.gateway.quotas.engines import bucket_of
 
 CAPACITY = 10_000_000.0
 WINDOW = Window(samples=11, seconds=600.0)
@@ -54,7 +55,7 @@ class Reader:
 
     @property
     def bucket(self) -> Bucket:
-        return self.engine.acquire("produce", "alice", "any", clock.monotonic())
+        return bucket_of(self.engine, "produce", "alice", "any", clock.monotonic())
 
     def used(self) -> float:
         """Return the charges for peers' use, without the refill meanwhile."""

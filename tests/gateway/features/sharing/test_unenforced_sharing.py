@@ -10,6 +10,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
+from tests.gateway.quotas.engines import bucket_of
 
 LIMIT = 1_000.0
 INTERVAL = 0.2
@@ -106,7 +107,7 @@ def test_client_that_moves_counts_no_throttle_of_the_past(settings: QuotaSetting
 def test_unenforced_quotas_presume_no_use_of_peers() -> None:
     fleet = UnenforcedFleet(4, UNENFORCED)
     fleet.run(1.0, [100.0] * 4)
-    new = fleet.engines[0].acquire("produce", "alice", "another", fleet.now)
+    new = bucket_of(fleet.engines[0], "produce", "alice", "another", fleet.now)
     meters = [bucket.shared_meter() for bucket in (*fleet.buckets, new)]
     assert [meter and meter.presumed for meter in meters] == [0.0] * 5
     assert [meter and meter.share for meter in meters] == [1.0] * 5

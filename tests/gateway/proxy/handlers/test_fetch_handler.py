@@ -14,6 +14,7 @@ from protocol.api_keys import ApiKey
 from protocol.headers import parse_request_header
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, gateway_address, limits
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 from tests.protocol.samples import with_length
 
@@ -28,7 +29,7 @@ def over_quota(*, by=0.5, version=12):
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(90, version=version))
     t.broker_answers(m.fetched(90, version=version, size=BURST))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(round(by * 1_000), t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(round(by * 1_000), t.now)
     t.broker_got(m.fetch(90, version=version, max_bytes=BURST))
     t.client_got(m.fetched(90, version=version, size=BURST))
     assert not t.paused
@@ -57,7 +58,7 @@ def pipelining():
 
 
 def promised(t):
-    return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).line.promised
+    return bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).line.promised
 
 
 def test_consumer_with_records_has_bytes_reserved():
@@ -80,7 +81,7 @@ def test_closing_releases_reservation():
 def test_one_of_two_fetches_on_empty_bucket_passes():
     one = eager()
     other = eager(one.engine)
-    bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
+    bucket = bucket_of(one.engine, "fetch", "ANONYMOUS", "etl", one.now)
     bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # the bucket is empty without debt
     one.client_sends(m.fetch(2))
     assert bucket.line.promised >= 400, "a whole batch comes, however little was asked for"
@@ -487,7 +488,7 @@ def test_fetch_in_session_asks_one_byte_and_is_emptied(version, by):
 
 def in_debt(t):
     """Give the client's bucket a debt of half a second, as by another connection."""
-    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
+    bucket = bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now)
     bucket.charge(round(bucket.meter.tokens(t.now)) + 500, t.now)
     t.broker_inbox.clear()
     t.client_inbox.clear()
@@ -723,7 +724,7 @@ def test_window_empties_response_over_quota_uncharged(version, by):
 def test_window_keeps_partitions_without_records(version):
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1, version=version, session=(77, 3)))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
     t.broker_answers(mixed(1, [0], version=version))
     size = len(mixed(1, [], version=version)) - 4 - (version >= 12)
     assert t.row("fetch").amount_total == BURST + size
@@ -736,7 +737,7 @@ def test_window_empties_first_answer_of_a_session_wholly():
     """Clients refuse a full answer that lacks a part of the partitions."""
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
     t.broker_answers(mixed(1, [0]))
     size = len(mixed(1, [0])) - 5
     t.client_got(m.fetched_nothing(1, session_id=77, throttle_time_ms=500 + size))
@@ -768,7 +769,7 @@ def test_window_ends_session_that_client_forgets(continued, named):
 def test_window_sends_answers_without_records(answer):
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1, session=(77, 3)))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
     t.broker_answers(answer)
     throttled = bytearray(answer)
     throttled[9:13] = (500 + len(answer) - 5).to_bytes(4, "big")
@@ -787,7 +788,7 @@ def test_window_empties_fetch_v0_response():
 
 def test_window_sends_share_fetch_over_quota():
     t = Transcript(limits(fetch=1_000, algorithm="window"))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
     t.client_sends(SHARE_FETCH)
     t.broker_answers(shared(0))
     t.client_got(shared(len(shared(0)) - 5))
@@ -913,7 +914,7 @@ def test_pipelined_share_fetches_go_one_by_one():
 
 def test_negative_maximum_cancels_no_reservation():
     t = Transcript(limits(fetch=1_000))
-    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
+    bucket = bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now)
     t.client_sends(m.share_fetch(2, max_bytes=-(2**31)))
     bucket.line.reserve(3_000)  # by another consumer
     assert bucket.line.reserved(t.now) == 3_000
