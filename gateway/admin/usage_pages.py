@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from aiohttp import web
 
@@ -16,7 +17,7 @@ from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
 from gateway.time_slices import in_slices
 
-THROTTLES = "/api/throttles"
+THROTTLES: Final = "/api/throttles"
 
 
 class UsagePages:
