@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from protocol.cursor import LENGTH_BYTES
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.consumers import Consumers, fixed
 from tests.gateway.proxy.transcript import START, Transcript, gateway_address
 from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 from tests.protocol import codec
 
 MAX_LAG = 1_000
@@ -30,7 +30,7 @@ TEAM = Group("team", (GroupRule(client_id="etl"),), {"consumer_byte_rate": 10**9
 
 
 def settings(*groups):
-    return QuotaSettings(tuple(group.quota for group in groups), groups=groups)
+    return grouped(groups)
 
 
 def answer(number, lag, version=12, size=1_000, **values):

@@ -8,10 +8,10 @@ from gateway.features.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript
 from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 
 PAYMENTS = frozenset({("groups", "payments")})
 
@@ -23,7 +23,7 @@ def jobs(**limits):
 
 def settings(*groups, own=None, **rest):
     rows = () if own is None else (EntityQuota(ClientQuotaEntity(None, "job-1"), own),)
-    return QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, **rest)
+    return grouped(groups, *rows, **rest)
 
 
 def produce(correlation_id, size, client_id="job-1"):

@@ -22,6 +22,7 @@ from gateway.quotas.shared_meter import Part
 from gateway.quotas.usage_rows import usage_row
 from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.quotas.engines import bucket_of, rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 1_000.0
 WINDOW = Window(3, 1.0)
@@ -50,7 +51,7 @@ def shadow_engine(clients):
 def tree(ceiling):
     limits = {} if ceiling is None else {"producer_byte_rate": ceiling}
     groups = (Group("all", (), limits), Group("jobs", (GroupRule(client_id="job-*"),), parent="all"))
-    return QuotaSettings(tuple(group.quota for group in groups), groups=groups, window=WINDOW)
+    return grouped(groups, window=WINDOW)
 
 
 def test_internal_bucket_belongs_to_nobody():

@@ -7,8 +7,8 @@ import pytest
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.settings import QuotaSettings
 from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000, "request_rate": 5})
@@ -17,7 +17,7 @@ TAGS = Tags(None, None, group="jobs")
 
 
 def settings(*rows, groups=(JOBS,), **rest):
-    return QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, **rest)
+    return grouped(groups, *rows, **rest)
 
 
 def engine(*rows, groups=(JOBS,), shared=False, **rest):

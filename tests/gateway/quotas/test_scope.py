@@ -12,10 +12,10 @@ from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.quotas.scope import buckets_of, node_id, overflow_tags
-from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
 from tests.gateway.quotas.engines import bucket_of, rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 BURST = 10
@@ -29,7 +29,7 @@ JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 2_0
 
 
 def settings(*rows, by_broker=True, groups=(), **rest):
-    return QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, by_broker=by_broker, **rest)
+    return grouped(groups, *rows, by_broker=by_broker, **rest)
 
 
 def engine(*rows, **rest):

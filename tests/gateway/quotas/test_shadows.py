@@ -15,6 +15,7 @@ from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows, ShadowEngine, ShadowTable
 from gateway.steps import at_once
 from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 RATE = "producer_byte_rate"
@@ -27,7 +28,7 @@ def row(user: object = None, client_id: object = None, *, shadow: float | None =
 
 
 def engine(*rows: EntityQuota, groups: tuple[Group, ...] = (), shared: bool = False, **rest) -> EngineWithShadows:
-    settings = QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, **rest)
+    settings = grouped(groups, *rows, **rest)
     return EngineWithShadows(settings, START, shared=shared)
 
 
@@ -251,7 +252,7 @@ def test_shadow_ceilings_are_not_divided():
         Group("all", (), shadow={"producer_byte_rate": 1_000.0}),
         Group("jobs", (GroupRule(client_id="job-*"),), shadow={"producer_byte_rate": 500.0}, parent="all"),
     )
-    engine = ShadowEngine(QuotaSettings(tuple(group.quota for group in groups), groups=groups), 0.0)
+    engine = ShadowEngine(grouped(groups), 0.0)
     assert not engine.group_buckets.active
     path = engine.acquire_shadows("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
     assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]

@@ -10,7 +10,7 @@ from gateway.quotas.group_buckets import GroupShareRow
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.quota_table import QuotaTable
-from gateway.quotas.settings import QuotaSettings
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 KEY = "producer_byte_rate"
@@ -30,7 +30,7 @@ def engine():
 
 
 def settings(rows):
-    return QuotaSettings(tuple(group.quota for group in rows), groups=rows)
+    return grouped(rows)
 
 
 def bucket(subject, client_id):

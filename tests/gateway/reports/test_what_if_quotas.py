@@ -14,6 +14,7 @@ from gateway.quotas.token_bucket import TokenBucket
 from gateway.reports.job import command
 from gateway.reports.what_if.targets import LIMITED, UNDECIDED, UNLIMITED, LedgerEntity, Target, WhatIfQuotas, load_what_if
 from tests.gateway.quotas.engines import bucket_of
+from tests.gateway.quotas.grouped import grouped
 
 KEY = "producer_byte_rate"
 CLIENTS = [(user, client_id) for user in ("alice", "bob", "eve") for client_id in ("etl", "web", "")]
@@ -150,7 +151,7 @@ def test_group_of_a_named_client_is_the_gateways(client: tuple[str, str]) -> Non
 def test_group_by_a_missing_name_is_undecided(
     names: tuple[str | None, str | None], verdicts: list[tuple[str, str | None]]
 ) -> None:
-    found = WhatIfQuotas(QuotaSettings(quotas=tuple(group.quota for group in GROUPS), groups=GROUPS))
+    found = WhatIfQuotas(grouped(GROUPS))
     (targets,) = found.targets([LedgerEntity("produce", *names)])
     assert [(target.verdict, target.quota) for target in targets] == verdicts
 

@@ -7,8 +7,8 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.quotas.grouped import grouped
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -24,7 +24,7 @@ EACH_USER = EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 1_000.0 * MB})
 
 
 def engine() -> QuotaEngine:
-    return QuotaEngine(QuotaSettings((EACH_USER, *(each.quota for each in GROUPS)), groups=GROUPS), NOW)
+    return QuotaEngine(grouped(GROUPS, EACH_USER), NOW)
 
 
 def charge(subject: QuotaEngine, user: str, amount: int, now: float = NOW) -> None:

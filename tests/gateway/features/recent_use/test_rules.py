@@ -27,6 +27,7 @@ from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
 from tests.gateway.quotas.engines import bucket_of, rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 """When the first gateway is asked."""
@@ -323,7 +324,7 @@ def test_debt_of_a_group_in_a_tree_outlives_a_restart():
         Group("jobs", (GroupRule(user="job"),), parent="all", weights={"producer_byte_rate": 1.0}),
         Group("web", (GroupRule(user="web"),), parent="all", weights={"producer_byte_rate": 9.0}),
     )
-    first = engine(QuotaSettings(tuple(group.quota for group in groups), groups=groups))
+    first = engine(grouped(groups))
     before = first.acquire_path("produce", "job", "", START)[1]
     before.charge(2_000_000, START)
     second, now = restarted(first, 0, 0)

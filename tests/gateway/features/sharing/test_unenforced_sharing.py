@@ -11,6 +11,7 @@ from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from tests.gateway.quotas.engines import bucket_of
+from tests.gateway.quotas.grouped import grouped
 
 LIMIT = 1_000.0
 INTERVAL = 0.2
@@ -76,7 +77,7 @@ def test_throttle_time_of_all_gateways_is_that_of_one(rates: list[float], settin
 
 def test_slow_requests_of_a_group_in_a_tree_are_counted() -> None:
     """The requests are further apart than the divisions of the tree."""
-    settings = QuotaSettings(tuple(group.quota for group in TREE), groups=TREE, enforce=False)
+    settings = grouped(TREE, enforce=False)
     fleet = UnenforcedFleet(4, settings)
     fleet.run(40.0, [MB8 / 2] * 4, 0.5)
     assert sum(bucket.throttle_seconds_total for bucket in fleet.buckets) == pytest.approx(40.0, rel=0.15)
