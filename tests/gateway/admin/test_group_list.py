@@ -14,7 +14,8 @@ from gateway.admin.view import AdminView
 from gateway.features.groups.feature import Groups
 from gateway.quotas.engine import QuotaEngine
 from tests.gateway.admin.serving import visiting
-from tests.gateway.quotas.test_group_shares import ALL, START, group, settings
+from tests.gateway.quotas.greedy_clients import START
+from tests.gateway.quotas.test_group_shares import ALL, group, settings
 
 PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 

@@ -7,7 +7,8 @@ from gateway.features.groups.feature import Groups
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.workers.answers import merge_groups
-from tests.gateway.quotas.test_group_shares import ALL, KEY, MB8, START, group, settings
+from tests.gateway.quotas.greedy_clients import START
+from tests.gateway.quotas.test_group_shares import ALL, KEY, MB8, group, settings
 
 
 def answer(lent=True):
