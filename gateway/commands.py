@@ -15,8 +15,8 @@ import uvloop
 from gateway import clock
 from gateway.admin.connections_command import add_connections
 from gateway.admin.explain_command import add_explain
-from gateway.argument_types import DEFAULT_ADMIN, CommandParser, kind, node_id, url
 from gateway.binding import outgoing_port_warnings
+from gateway.command_parser import DEFAULT_ADMIN, CommandParser, kind, node_id, url
 from gateway.config.certificates import certificate_warnings
 from gateway.config.keys import restart_keys
 from gateway.config.load import load_config, load_for_connections
@@ -331,7 +331,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     publish.set_defaults(run=_publish_volumes, parser=publish)
 
-    add_explain(commands, url, DEFAULT_ADMIN)
+    add_explain(commands)
 
     quotas = commands.add_parser("quotas", help="show each client's use now", description=_QUOTAS, formatter_class=layout)
     quotas.add_argument("--admin", type=url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
@@ -345,7 +345,7 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)
     quotas.set_defaults(run=_quotas, parser=quotas)
     of_quotas = quotas.add_subparsers(title="commands", metavar="[COMMAND]")
-    migration.add_commands(of_quotas, url)
+    migration.add_commands(of_quotas)
     forgive = of_quotas.add_parser(
         "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout
     )
@@ -364,7 +364,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     forgive.set_defaults(run=_forgive, parser=forgive)
 
-    add_connections(commands, url, DEFAULT_ADMIN)
+    add_connections(commands)
 
     report = commands.add_parser(
         "report",

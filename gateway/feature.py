@@ -1,7 +1,7 @@
 """The interface of a feature: `parts.py` builds the features. `app.py` knows four of them by name, and else this interface."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from gateway.admin.metrics.row import Row
@@ -63,15 +63,9 @@ class Feature(Generic[SectionT]):
         """The throttle times that no quota of the engine has caused."""
         return ()
 
-    def as_json(self) -> dict[str, Any] | None:
-        """The report as the admin API shows it."""
-        report = self.report()
-        return asdict(report) if is_dataclass(report) and not isinstance(report, type) else None
-
-    def json_in_steps(self) -> Steps[dict[str, Any] | None]:
-        """As `as_json`. A value may also be a dataclass, or a list of them."""
-        yield
-        return self.as_json()
+    def as_json(self, report: Any) -> dict[str, Any]:  # noqa: ANN401 -- each feature has its own
+        """A report as the admin API shows it. A value may also be a dataclass, or a list of them."""
+        return {each.name: getattr(report, each.name) for each in fields(report)}
 
     async def stop(self) -> None:
         """Save or publish the last state, and cancel the background tasks. All clients' connections are already closed."""

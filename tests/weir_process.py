@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import time
 import urllib.error
 from collections.abc import Callable
@@ -10,10 +11,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
+from loadtest.testkit.gateway_process import GatewayProcess
 from loadtest.testkit.kafka import stop
-
-__all__ = ["BROKER_PORTS", "Weir", "wait_until"]
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> Any:
@@ -24,6 +23,14 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0
         time.sleep(pause)
         pause = min(pause * 1.2, 0.1)  # a page that is asked for every 10 ms would cost more than the test
     return value
+
+
+def closes(client: socket.socket) -> bool:
+    """Return True if the gateway closes the connection without sending bytes."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 class Weir(GatewayProcess):
@@ -53,6 +60,11 @@ class Weir(GatewayProcess):
     def api(self, name: str) -> Any:
         """Return the JSON of an admin page below /api/."""
         return json.loads(self.get(f"/api/{name}"))
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Return the rows of /api/workers."""
+        found: list[dict[str, Any]] = self.api("workers")["workers"]
+        return found
 
     def cpu_seconds(self) -> float:
         """Return the CPU time (user and system) that the process has used so far."""

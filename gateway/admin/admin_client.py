@@ -33,7 +33,6 @@ class AdminUnreachableError(Exception):
 
 
 async def ask(
-    session: aiohttp.ClientSession,
     admin: str,
     path: str = "/api/quotas",
     holds: str = "rows",
@@ -44,7 +43,10 @@ async def ask(
     url = f"{admin.rstrip('/')}{path}"
     method = "GET" if body is None else "POST"
     try:
-        async with session.request(method, url, json=body, params=query, timeout=_TIMEOUT) as response:
+        async with (
+            aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+            session.request(method, url, json=body, params=query) as response,
+        ):
             if response.status in _REFUSALS:
                 raise AdminUnreachableError(f"{url} refuses the request: {(await response.text()).strip()}")
             if response.status == HTTPStatus.NOT_FOUND and (version := await _version(session, admin)):
@@ -69,7 +71,7 @@ async def ask(
 async def _version(session: aiohttp.ClientSession, admin: str) -> str | None:
     """The version of the gateway, None if its metrics do not say it."""
     try:
-        async with session.get(f"{admin.rstrip('/')}/metrics", timeout=_TIMEOUT) as response:
+        async with session.get(f"{admin.rstrip('/')}/metrics") as response:
             found = _BUILD.search(await response.text())
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError):  # another server
         return None

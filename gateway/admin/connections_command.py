@@ -5,8 +5,9 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from gateway.command_parser import DEFAULT_ADMIN, url
 from gateway.terminal_text import printable
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ examples:
 """
 
 
-def add_connections(commands: Any, url: Callable[[str], str], admin: str) -> None:  # noqa: ANN401 -- argparse's is private
-    """Add the command. `url` checks the value of --admin, whose default is `admin`."""
+def add_connections(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "connections",
         help="show who is connected",
@@ -54,7 +54,7 @@ def add_connections(commands: Any, url: Callable[[str], str], admin: str) -> Non
     command.add_argument("--limit", default="100", metavar="N", help=f"rows, from 1 to {_MAX_LIMIT} (default: 100)")
     command.add_argument("--offset", default="0", metavar="N", help="rows to skip (default: 0)")
     command.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
-    command.add_argument("--admin", type=url, default=admin, metavar="URL", help=f"of the gateway ({admin})")
+    command.add_argument("--admin", type=url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
     command.set_defaults(run=_run, parser=command)
 
 
@@ -71,8 +71,6 @@ _FILTERS: Final = ("user", "client-id", "group", "ip", "listener", "broker", "so
 
 def _run(options: argparse.Namespace) -> int:
     # Here, so that other commands start without them.
-    import aiohttp
-
     from gateway.admin.admin_client import AdminUnreachableError, ask
     from gateway.admin.connection_list import ConnectionQuery
     from gateway.admin.query import QueryError
@@ -84,12 +82,8 @@ def _run(options: argparse.Namespace) -> int:
     except QueryError as error:
         options.parser.error(f"--{error}")
 
-    async def fetch() -> "JsonObject":
-        async with aiohttp.ClientSession() as session:
-            return await ask(session, options.admin, "/api/connections", query=tuple(query.items()))
-
     try:
-        answer = asyncio.run(fetch())
+        answer = asyncio.run(ask(options.admin, "/api/connections", query=tuple(query.items())))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
         return 1

@@ -4,10 +4,10 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from gateway.command_parser import DEFAULT_ADMIN, url
 from gateway.config.document import read_document
 from gateway.config.load import parse_config, read_config_text
 from gateway.quotas.addresses import address_of
@@ -33,8 +33,7 @@ _NOT_IN_THE_FILE: Final = (
 )
 
 
-def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  # noqa: ANN401 -- argparse's is private
-    """Add the command. `url` checks the value of --admin, whose default is `admin`."""
+def add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     explain = commands.add_parser(
         "explain",
         help="show which quotas apply to a client",
@@ -43,7 +42,9 @@ def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  
     )
     source = explain.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="a config file, such as weir.yaml, in place of a gateway")
-    source.add_argument("--admin", "--url", type=url, default=admin, metavar="URL", help=f"of the gateway ({admin})")
+    source.add_argument(
+        "--admin", "--url", type=url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
+    )
     explain.add_argument("--user", default=ANONYMOUS, metavar="NAME", help=f"the principal's name (default: {ANONYMOUS})")
     explain.add_argument("--client-id", default="", metavar="NAME", help="the client-id (default: an empty one)")
     explain.add_argument(

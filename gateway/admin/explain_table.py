@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import aiohttp
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,8 +23,7 @@ async def ask_explanation(admin: str, client: ClientNames) -> JsonObject:
     """The explanation of a running gateway. Raises AdminUnreachableError."""
     names = [("user", client.user), ("client-id", client.client_id), ("ip", client.ip)]
     names += [("claim", claim) for claim in client.claims] + [("catch-up", "")] * client.catch_up
-    async with aiohttp.ClientSession() as session:
-        return await ask(session, admin, EXPLAIN, "quotas", query=names)
+    return await ask(admin, EXPLAIN, "quotas", query=names)
 
 
 def print_explanation(answer: JsonObject, console: Console) -> None:

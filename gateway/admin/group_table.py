@@ -1,6 +1,5 @@
 """`weir quotas --groups`: the parts of groups that share a capacity, as a table in the terminal."""
 
-import aiohttp
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,12 +13,7 @@ from gateway.terminal_text import printable
 
 async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
     """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError."""
-    async with aiohttp.ClientSession() as session:
-
-        async def answer() -> JsonObject:
-            return await ask(session, admin, GROUPS, "groups")
-
-        await show(answer, group_table, console, once=once, as_json=as_json)
+    await show(lambda: ask(admin, GROUPS, "groups"), group_table, console, once=once, as_json=as_json)
 
 
 def group_table(answer: JsonObject) -> Table | Text:

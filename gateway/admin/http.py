@@ -9,20 +9,22 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from gateway import clock
 from gateway.admin.host_check import HostCheck
 from gateway.admin.idle_connections import IdleConnections
-from gateway.admin.json_text import json_parts
+from gateway.admin.json_text import JsonObject, json_parts
 from gateway.admin.live import LiveFeed
 from gateway.admin.pieces import Pieces, in_pieces
 from gateway.admin.query import NoWorkerAnswersError, QueryError, check_names
 from gateway.admin.single_flight import SingleFlight
 from gateway.binding import why_not
 from gateway.config.problems import nearest
+from gateway.log import iso
 from gateway.time_slices import in_slices
 
 _PAGE: Final = files("gateway.admin").joinpath("dashboard.html")
@@ -173,6 +175,15 @@ def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
     return page
 
 
+def answered(answer: Callable[[], Awaitable[JsonObject]], wall: Callable[[], float] = clock.wall) -> Page:
+    """The page of a JSON answer, with its time from `wall`. Simultaneous requests share it."""
+
+    async def make() -> web.Response:
+        return await json_page({"generated_at": iso(wall()), **await answer()})
+
+    return shared(make)
+
+
 def _shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
     flight = SingleFlight(make)
 
@@ -194,7 +205,7 @@ def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
     return page
 
 
-async def json_page(body: Mapping[str, Any]) -> web.Response:
+async def json_page(body: JsonObject) -> web.Response:
     """An answer as JSON, with dataclasses as objects."""
     parts = await in_slices(json_parts(body))
     return web.Response(body=Pieces(await in_slices(in_pieces(parts)), "application/json; charset=utf-8"))

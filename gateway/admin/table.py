@@ -5,9 +5,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
-import aiohttp
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -42,13 +40,12 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
 
     With `unused`, a second table has the configured quotas that no client has used lately.
     """
-    async with aiohttp.ClientSession() as session:
 
-        async def answer() -> dict[str, Any]:
-            usage = await ask(session, admin)
-            return {**usage, "unused": unused_quotas(usage, await ask(session, admin, CONFIGURED))} if unused else {**usage}
+    async def answer() -> JsonObject:
+        usage = await ask(admin)
+        return {**usage, "unused": unused_quotas(usage, await ask(admin, CONFIGURED))} if unused else usage
 
-        await show(answer, lambda found: quota_table(found, console.width), console, once=once, as_json=as_json)
+    await show(answer, lambda found: quota_table(found, console.width), console, once=once, as_json=as_json)
 
 
 async def show(
@@ -87,8 +84,7 @@ def unused_quotas(usage: JsonObject, configured: JsonObject) -> list[JsonObject]
 
 async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
     """Clear the debts of the clients that `wanted` names, and print the debts. Raises AdminUnreachableError."""
-    async with aiohttp.ClientSession() as session:
-        answer = await ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
+    answer = await ask(admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
         place = f" at broker {debt['broker']}" if debt.get("broker") else ""
         names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id", "group") if debt.get(key))

@@ -53,7 +53,7 @@ class FeatureView(Protocol):
 
     def throttle_totals(self) -> Sequence[ThrottleTotals]: ...
 
-    def json_in_steps(self) -> Steps[dict[str, Any] | None]: ...
+    def as_json(self, report: Any) -> dict[str, Any]: ...  # noqa: ANN401 -- each feature has its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,8 @@ class AdminView:
         return tuple(found)
 
     async def report_page(self, page: str) -> dict[str, Any] | None:
-        """The report of a feature as JSON values, made in slices; None if the feature is not configured.
-
-        A value may also be a dataclass, or a list of them.
-        """
-        feature = next((feature for feature in self.features if feature.page == page), None)
-        return None if feature is None else await in_slices(feature.json_in_steps())
+        """The report of a feature as its `as_json` shows it, made in slices; None if the feature is not configured."""
+        for feature in self.features:
+            if feature.page == page and (report := await in_slices(feature.report_in_steps())) is not None:
+                return feature.as_json(report)
+        return None

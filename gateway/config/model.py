@@ -35,6 +35,7 @@ from gateway.config.shadow_rows import shadow_warnings
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.unreached_rows import unreached_warnings
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
+from gateway.features.controller_mutations.config import MutationsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.notify.config import NotifyConfig
 from gateway.features.quota_api.config import NAMELESS, QuotaAdminsKey, StateConfig
@@ -138,17 +139,6 @@ class ListenerConfig(AcceptSection):
             return False
         same_family = (":" in own) == (":" in name) or plain_name(host) == "localhost"
         return name in {own, plain_host(self.advertised_host)} or (is_wildcard(own) and is_loopback(name) and same_family)
-
-
-class MutationsConfig(Section):
-    """`quotas.mutations`: the algorithm of controller_mutation_rate (KIP-599)."""
-
-    algorithm: Literal["token_bucket", "rate"] = described(
-        "Algorithm of controller_mutation_rate: a token bucket, or Kafka's rate over the window.", "token_bucket"
-    )
-    window: WindowConfig | None = described(
-        "Window of controller_mutation_rate (Kafka: `controller.quota.window.*`).", None, absent="`quotas.window`"
-    )
 
 
 class QuotasConfig(Section):

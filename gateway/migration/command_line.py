@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from gateway.command_parser import url
 from gateway.terminal_text import printable
 from gateway.whole_number import whole_number
 
@@ -101,8 +102,8 @@ def add_init(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     init.set_defaults(run=_run(_init), parser=init)
 
 
-def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", url: Callable[[str], str]) -> None:
-    """Add the three commands below `weir quotas`. `url` checks the value of --admin."""
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the three commands below `weir quotas`."""
     layout = argparse.RawDescriptionHelpFormatter
     keys = _properties_help()
     read = commands.add_parser(

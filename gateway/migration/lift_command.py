@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
-import aiohttp
-
 from gateway import clock
 from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.config.endpoints import ServerAddress
@@ -116,8 +114,7 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
 async def _running_quotas(admin: str, gateways: int = 1) -> GatewayQuotas:
     """`gateways` is the number of all. Raises MigrationError if the admin server does not answer as Weir's does."""
     try:
-        async with aiohttp.ClientSession() as session:
-            answer = await ask(session, admin, "/api/config", "warnings")
+        answer = await ask(admin, "/api/config", "warnings")
         config = answer["config"]
         quotas = config["quotas"]
         rows = lasting([entity_quota(row) for row in quotas["entities"]])

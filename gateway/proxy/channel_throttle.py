@@ -128,7 +128,7 @@ class ChannelThrottle:
     def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, *, firm: bool) -> bool:
         """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call.
 
-        A `firm` mute is not shortened for members of groups and share consumers.
+        A `firm` mute is not shortened for members of consumer groups and share consumers.
         """
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if firm and until > self._firm_until:
@@ -152,7 +152,7 @@ class ChannelThrottle:
         return True
 
     def membership(self) -> Membership:
-        """The connection's members of groups. Connections of clients without a rate of requests have none."""
+        """The connection's members of consumer groups. Connections of clients without a rate of requests have none."""
         if self._membership is None:
             self._membership = Membership()
         return self._membership

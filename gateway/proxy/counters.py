@@ -5,8 +5,10 @@ from typing import Final
 
 from gateway.events import ConnectionRejected, Event
 
-LATENCY_BUCKETS: Final = 28
+LATENCY_SLOTS: Final = 28
 """Histogram slot i counts upstream latencies below 2**i / 2**20 seconds (about 1 us, 2 us, ... 128 s)."""
+
+_API_KEYS: Final = 128
 
 
 class Counters:
@@ -15,7 +17,7 @@ class Counters:
     `latency[api_key][i]` counts upstream latencies in slot i (not cumulative), and `latency_seconds[api_key]` is their sum.
     `wait_moves[api_key][i]`, added to it, gives the latencies that clients see: a request that waited in Weir leaves its slot
     for a later slot. `wait_seconds[api_key]` is the sum of the waits.
-    `member_mutes` counts mutes that were kept short for a member of a group, or for the locks of a share consumer.
+    `member_mutes` counts mutes that were kept short for a member of a consumer group, or for the locks of a share consumer.
     `connections_reused` counts connections to brokers that a client got from one that had gone.
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
@@ -28,12 +30,12 @@ class Counters:
     `usage_saves[result]` counts attempts to save recent use, `task_restarts[name]` failures of background tasks.
     """
 
-    def __init__(self, api_keys: int = 128) -> None:
-        self.requests: list[int] = [0] * api_keys
-        self.latency: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
-        self.latency_seconds: list[float] = [0.0] * api_keys
-        self.wait_moves: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
-        self.wait_seconds: list[float] = [0.0] * api_keys
+    def __init__(self) -> None:
+        self.requests: list[int] = [0] * _API_KEYS
+        self.latency: list[list[int]] = [[0] * (LATENCY_SLOTS + 1) for _ in range(_API_KEYS)]
+        self.latency_seconds: list[float] = [0.0] * _API_KEYS
+        self.wait_moves: list[list[int]] = [[0] * (LATENCY_SLOTS + 1) for _ in range(_API_KEYS)]
+        self.wait_seconds: list[float] = [0.0] * _API_KEYS
         self.connections = 0
         self.connections_total = 0
         self.connections_reused = 0

@@ -58,7 +58,7 @@ class Client:
         self._queue = ""  # the kind whose buckets the connection's first request waits for
         self._next = 0  # the bucket of that kind whose queue it is in, or enters next
         self._turn = inf  # the latest end of its wait in that queue
-        self._let_in = inf  # an earlier end of that wait, for a member of a group
+        self._let_in = inf  # an earlier end of that wait, for a member of a consumer group
         self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
         self._arriving: tuple[Bucket, int, float] | None = None  # and its turn, which came before its last bytes
         self.arrives_by = 0.0  # until then, others wait for the request that arrives after its wait; 0 without one

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.proxy.counters import LATENCY_BUCKETS, Counters
+from gateway.proxy.counters import LATENCY_SLOTS, Counters
 from gateway.proxy.in_flight import Entry
 
 _SLOTS_PER_SECOND: Final = 1 << 20
@@ -24,7 +24,7 @@ class AnswerLatency:
         """Note that the answer to a request has begun."""
         api_key = entry.api_key
         latency = now - entry.since
-        slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
+        slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_SLOTS)
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
         if self._waits:
@@ -42,5 +42,5 @@ class AnswerLatency:
         if wait > 0.0:
             moves = self._wait_moves[entry.api_key]
             moves[slot] -= 1
-            moves[min(int((latency + wait) * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)] += 1
+            moves[min(int((latency + wait) * _SLOTS_PER_SECOND).bit_length(), LATENCY_SLOTS)] += 1
             self._wait_seconds[entry.api_key] += wait

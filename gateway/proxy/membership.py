@@ -1,4 +1,4 @@
-"""A connection that keeps members in their groups: its heartbeats, and the bound on its mutes.
+"""A connection that keeps members in their consumer groups: its heartbeats, and the bound on its mutes.
 
 A member that is not heard of for its session timeout loses its partitions. So a mute for a rate of requests ends after a third
 of that time (`docs/decisions/029-group-members.md`). The bucket keeps its debt, and other quotas mute for their whole time.

@@ -19,8 +19,7 @@ from gateway.quotas.owned_places import owner_of
 from gateway.quotas.policy import KindTotals, follow_windows, policies_of
 from gateway.quotas.quota_table import QuotaTable, TableChange
 from gateway.quotas.scope import at_broker, in_scope
-from gateway.quotas.settings import Metering as Metering
-from gateway.quotas.settings import QuotaSettings as QuotaSettings
+from gateway.quotas.settings import Metering, QuotaSettings
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.steps import Steps, at_once
@@ -71,13 +70,6 @@ class QuotaEngine:
         self.internal = Bucket(PRODUCE, unlimited, None, policies[PRODUCE.name], KindTotals(), now)
         """Measures the Produce requests that no client is charged for (`OwnTopics`); no client is throttled by it."""
 
-    def acquire(self, kind: str, user: str, client_id: str, now: float, *, used: float = 0) -> Bucket:
-        """The bucket of a client. The caller gives it back with `release`.
-
-        `used` is the client's recent use of another bucket. A new bucket starts with that use, not with a full burst.
-        """
-        return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now, user)
-
     def acquire_path(
         self,
         kind: str,
@@ -95,7 +87,8 @@ class QuotaEngine:
     ) -> tuple[Bucket, ...]:
         """The buckets that a client's requests are charged to: its own, then its group's if the group has a limit of the kind.
 
-        `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
+        The caller gives each back with `release`. `used` is the client's recent use of another bucket: a new bucket starts with
+        that use, not with a full burst. With `limited`, the path of a client without any limit is empty, and the engine keeps
         nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client. `behind` is
         as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `OwnedPlaces`.
         """
@@ -278,9 +271,6 @@ class QuotaEngine:
             policy.tick(now)
         for kept in self._kept.values():
             yield from kept.tick_in_steps(self.max_buckets, self.settings.window.seconds, now, self._forget)
-
-    def snapshot(self, now: float) -> list[UsageRow]:
-        return at_once(self.rows(now))
 
     def rows(self, now: float) -> Steps[list[UsageRow]]:
         """The rows of all kinds, see `KindBuckets.rows`. The engine may be used between the steps."""

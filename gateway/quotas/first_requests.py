@@ -2,8 +2,8 @@
 
 A client whose request timeout is shorter than the debt gives each connection up before its turn. If it waited anew on the next
 one, it would never get an answer. So later connections take the turns of closed ones. Reconnecting gains nothing: each turn has
-been waited for, and lets one request pass. A member of a group that is let in earlier (`spared_members`) leaves its turn to
-members alone. Otherwise any request would pass with such a turn, in spite of a debt.
+been waited for, and lets one request pass. A member of a consumer group that is let in earlier (`spared_members`)
+leaves its turn to members alone. Otherwise any request would pass with such a turn, in spite of a debt.
 
 The gateway collects a request whose turn has come and whose last bytes have not. The unread bytes of a client that has given up
 hide the end of its connection. Such a request must neither use the turn nor be charged.
@@ -63,7 +63,7 @@ class FirstRequests:
     def keep(self, turn: float, now: float, *, member: bool = False) -> None:
         """Keep the turn of a connection that is gone. Beyond `MAX_KEPT_TURNS`, the latest turn is forgotten.
 
-        `member`: it was let in as a member of a group.
+        `member`: it was let in as a member of a consumer group.
         """
         if member:
             self._kept_by_members = _with(self._kept_by_members, turn, now)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import Metering, QuotaEngine
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Meter, PastUse, Window, carry_over
+from gateway.quotas.settings import Metering
 from gateway.quotas.shadows import SHADOW, ShadowBucket
 from gateway.quotas.shared_meter import UsageKey
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
-from gateway.quotas.engine import MAX_BUCKETS, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import MAX_BUCKETS, QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, Resolution, Source, Tags
 from gateway.quotas.groups import NO_CLAIMS, Claims
 from gateway.quotas.kinds import KINDS, QuotaKind
@@ -18,6 +18,7 @@ from gateway.quotas.new_meters import NewMeters
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.quota_table import ChangedEntities, QuotaLimit, QuotaTable, TableChange
 from gateway.quotas.scope import at_broker
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import UsageRow
 from gateway.quotas.stretched_meter import StretchedMeter

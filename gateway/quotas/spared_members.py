@@ -1,4 +1,4 @@
-"""Shorter waits than a bucket's debt, for members of groups (`gateway.proxy.membership`). The debt itself stays."""
+"""Shorter waits than a bucket's debt, for members of consumer groups (`gateway.proxy.membership`). The debt itself stays."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from gateway.quotas.entity import short_name
 from gateway.quotas.owned_places import owner_of
 
 MEMBERS_PER_SECOND: Final = 10
-"""The members of groups that may come back while a bucket is in debt. A rate of requests may be smaller than that."""
+"""The members of consumer groups that may come back while a bucket is in debt. A rate of requests may be smaller than that."""
 
 MAX_LINES: Final = 16
 """The maximum number of lines of waiting members, for each bucket. The last one is for all further clients."""
@@ -27,7 +27,7 @@ def line_of(bucket: Bucket, user: str, client_id: str, ip: str) -> str:
 
 
 def let_in(bucket: Bucket, line: str, verdict: QuotaVerdict, now: float) -> QuotaVerdict:
-    """Shorten the wait of a connection's first request, as a member of a group may come back with it.
+    """Shorten the wait of a connection's first request, as a member of a consumer group may come back with it.
 
     At most `MEMBERS_PER_SECOND` such requests pass in spite of a debt, so that reconnecting gains little. All lines that
     wait share them evenly. No turn is taken back: for the old turns of one line, a second one adds half as many, a third one a

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Merge, Value
 from gateway.config.effective import EffectiveConfig
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 
 Families = Sequence[Metric]
 _Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -156,28 +156,28 @@ WorkerFamilies = Families | None
 
 @dataclass(frozen=True, slots=True)
 class WorkerValue:
-    """A counter or a gauge, read from a worker's place and its page. It has no sample while `read` returns None."""
+    """A counter or a gauge, read from a worker and its page. It has no sample while `read` returns None."""
 
     kind: Literal["counter", "gauge"]
     name: str
     help: str
-    read: Callable[[WorkerPlace, WorkerFamilies], float | None]
+    read: Callable[[SupervisedWorker, WorkerFamilies], float | None]
 
-    def family(self, places: Iterable[WorkerPlace], pages: Mapping[int, Families]) -> Metric:
+    def family(self, workers: Iterable[SupervisedWorker], pages: Mapping[int, Families]) -> Metric:
         """The metric with a sample for each worker. `pages` by process number."""
         make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
         family = make(self.name, self.help, labels=("worker",))
-        for place in places:
-            value = self.read(place, pages.get(place.process))
+        for worker in workers:
+            value = self.read(worker, pages.get(worker.process))
             if value is not None:
-                family.add_metric((str(place.number),), value)
+                family.add_metric((str(worker.number),), value)
         return family
 
 
-def _sum_of(name: str) -> Callable[[WorkerPlace, WorkerFamilies], float | None]:
+def _sum_of(name: str) -> Callable[[SupervisedWorker, WorkerFamilies], float | None]:
     """None for a silent worker: Prometheus would read a counter of 0 as a restart, and count the whole value again."""
 
-    def read(_: WorkerPlace, page: WorkerFamilies) -> float | None:
+    def read(_: SupervisedWorker, page: WorkerFamilies) -> float | None:
         if page is None:
             return None
         return sum(sample.value for family in page for sample in family.samples if sample.name == name)
@@ -188,7 +188,7 @@ def _sum_of(name: str) -> Callable[[WorkerPlace, WorkerFamilies], float | None]:
 WORKER_METRICS: tuple[WorkerValue, ...] = (
     WorkerValue("gauge", "weir_worker_up", "1 while a worker answers.", lambda _, page: float(page is not None)),
     WorkerValue("counter", "weir_worker_restarts_total", "Workers that died and were replaced.",
-                lambda place, _: place.restarts),
+                lambda worker, _: worker.restarts),
     WorkerValue("gauge", "weir_worker_connections", "Client connections of a worker that answers, as the kernel spreads them.",
                 _sum_of("weir_connections")),
     WorkerValue("counter", "weir_worker_cpu_seconds_total", "CPU time of the process of a worker that answers.",

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -16,21 +16,20 @@ from gateway import clock
 from gateway.admin.config_answer import config_answer, config_facts
 from gateway.admin.configured import CONFIGURED
 from gateway.admin.connection_list import CONNECTIONS, ConnectionQuery, connections_page, merged
-from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
+from gateway.admin.entity_page import EXPLAIN, explain_page
 from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import FORGIVE, read_filter
 from gateway.admin.group_list import GROUPS, groups_page
-from gateway.admin.http import Page, PageServer, TcpAddress, json_page, readiness, shared, shared_metrics
+from gateway.admin.http import Page, PageServer, TcpAddress, answered, readiness, shared_metrics
 from gateway.admin.json_text import JsonObject
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Given
 from gateway.admin.query import NoWorkerAnswersError
-from gateway.admin.rows import EARLY, described, undescribed
+from gateway.admin.rows import undescribed
 from gateway.admin.server import ACTIVE
-from gateway.admin.single_flight import SingleFlight
+from gateway.admin.usage_pages import THROTTLES, UsagePages
 from gateway.config.effective import EffectiveConfig
-from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow, merge_rows
 from gateway.time_slices import in_slices
@@ -45,7 +44,7 @@ from gateway.workers.answers import (
     merge_volumes,
 )
 from gateway.workers.families import CONFIG_VERSION, WORKER_METRICS, Families, Totals, config_families
-from gateway.workers.place import WorkerPlace, WorkerUnreachableError
+from gateway.workers.supervised_worker import SupervisedWorker, WorkerUnreachableError
 
 _READY = "weir_ready"
 NO_FACTS: JsonObject = {
@@ -73,13 +72,11 @@ class WorkersServer(PageServer):
 
     def __init__(
         self,
-        places: Sequence[WorkerPlace],
+        workers: Sequence[SupervisedWorker],
         at: TcpAddress,
         not_ready: Callable[[], str | None],
         restarts: Mapping[str, int],
-        places_of_quotas: Callable[[], Places],
         effective: EffectiveConfig,
-        allowed_hosts: Callable[[], Collection[str]] = tuple,
         own_families: Callable[[], Families] = tuple,
     ) -> None:
         """`restarts` counts the failures of the supervisor's own background tasks. `own_families` are its further metrics.
@@ -87,32 +84,31 @@ class WorkersServer(PageServer):
         `effective` is the supervisor's own reading of the config file. Its version is the one of all workers.
         """
         self._own_families = own_families
-        self._places_of_quotas = places_of_quotas
         self._effective = effective
-        self._places = places
+        self._workers = workers
         self._restarts = restarts
         self._not_ready = not_ready
         self._totals = Totals()
         self._scraping = asyncio.Lock()  # the two formats share the totals, which need each worker's pages in order
         self._facts: JsonObject = NO_FACTS
-        self._shared_usage = SingleFlight(self._usage)
+        self._usage = UsagePages(self.rows, self._muted, effective)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
-            "/api/quotas": self._answered(self._quotas),
-            CONFIGURED: self._answered(self._merged(CONFIGURED, lambda answers: answers[0])),  # the same in every worker
-            "/api/throttles": self._answered(self._throttles),
-            "/api/topics": self._answered(self._merged("/api/topics", merge_topics)),
-            "/api/volumes": self._answered(self._merged("/api/volumes", merge_volumes)),
+            CONFIGURED: answered(self._merged(CONFIGURED, lambda answers: answers[0])),  # the same in every worker
+            "/api/topics": answered(self._merged("/api/topics", merge_topics)),
+            "/api/volumes": answered(self._merged("/api/volumes", merge_volumes)),
             GROUPS: groups_page(self._merged(GROUPS, merge_groups)),
-            "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
-            "/api/config": self._answered(self._config),
-            "/api/workers": shared(self._workers),
-            **EntityPages(self._shared_usage.get).pages(),
+            "/api/sharing": answered(self._merged("/api/sharing", merge_sharing)),
+            "/api/config": answered(self._config),
+            "/api/workers": answered(self._worker_list),
+            **self._usage.pages(),
             EXPLAIN: explain_page(self._explain),
             CONNECTIONS: connections_page(self._connections),
         }
-        super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={FORGIVE: self._forgive})
+        super().__init__(
+            pages, LiveFeed(self), at, lambda: effective.config.admin.allowed_hosts, actions={FORGIVE: self._forgive}
+        )
 
     def record_second(self) -> None:
         """No effect: the workers have the history."""
@@ -127,14 +123,14 @@ class WorkersServer(PageServer):
         own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
         return merge_histories([answer["history"] for answer in facts]), {
             **self._facts,
-            **await in_slices(ranked(rows, self._places_of_quotas(), clock.wall())),
+            **await in_slices(ranked(rows, self._effective.places(), clock.wall())),
             **own,
         }
 
     async def _forgive(self, request: web.Request) -> web.Response:
         """Every worker clears the debts, because each has its own bucket for a client. 503 if one of them does not answer."""
-        wanted = await read_filter(request, self._places_of_quotas().config)
-        running = {place.process: place.number for place in self._places if place.process and place.has_answered}
+        wanted = await read_filter(request, self._effective.places().config)
+        running = {worker.process: worker.number for worker in self._workers if worker.process and worker.has_answered}
         answers = await self._bodies(FORGIVE, wanted.body())
         cleared = [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]
         silent = running.keys() - {process for process, _ in answers}
@@ -157,8 +153,8 @@ class WorkersServer(PageServer):
 
     async def _bodies(self, path: str, body: bytes | None = None) -> list[tuple[int, bytes]]:
         """(process number, answer) of each worker that answers."""
-        processes = [(place.process, place) for place in self._places if place.process]
-        answers = await asyncio.gather(*(place.ask(path, body) for _, place in processes), return_exceptions=True)
+        processes = [(worker.process, worker) for worker in self._workers if worker.process]
+        answers = await asyncio.gather(*(worker.ask(path, body) for _, worker in processes), return_exceptions=True)
         found = []
         for (process, _), answer in zip(processes, answers, strict=True):
             if isinstance(answer, bytes):
@@ -166,14 +162,6 @@ class WorkersServer(PageServer):
             elif not isinstance(answer, WorkerUnreachableError):
                 raise answer
         return found
-
-    def _answered(self, answer: Callable[[], Awaitable[JsonObject]]) -> Page:
-        """The page of an answer with the time."""
-
-        async def make() -> web.Response:
-            return await json_page({"generated_at": iso(clock.wall()), **await answer()})
-
-        return shared(make)
 
     def _merged(self, path: str, merge: Callable[[Sequence[JsonObject]], JsonObject]) -> Callable[[], Awaitable[JsonObject]]:
         async def answer() -> JsonObject:
@@ -189,32 +177,16 @@ class WorkersServer(PageServer):
 
     async def active_rows(self) -> dict[int, list[UsageRow] | None]:
         """By process number: the rows of buckets that were used lately. None for a running process that does not answer."""
-        rows: dict[int, list[UsageRow] | None] = {place.process: None for place in self._places if place.process}
+        rows: dict[int, list[UsageRow] | None] = {worker.process: None for worker in self._workers if worker.process}
         for process, body in await self._bodies(ACTIVE):
             rows[process] = await in_slices(undescribed(json.loads(body)["rows"]))
         return rows
 
-    async def _usage(self) -> EntityUsage:
-        rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()
-        return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
-
-    async def _quotas(self) -> JsonObject:
-        usage = await self._usage()
-        shared = self._places_of_quotas().config.sharing is not None
-        return {"enforce": usage.enforce, "units": units(), "shared": shared, "rows": usage.rows}
-
-    async def _throttles(self) -> JsonObject:
-        answers, usage = await asyncio.gather(self._ask("/api/throttles"), self._usage())
-        throttled = [row for row in usage.rows if row["throttle_left"] > 0.0]
-        return {
-            "enforce": usage.enforce,
-            "muted_connections": sum(answer["muted_connections"] for answer in answers),
-            "early": EARLY,
-            "rows": sorted(throttled, key=lambda row: -float(row["throttle_left"])),
-        }
+    async def _muted(self) -> int:
+        return sum(answer["muted_connections"] for answer in await self._ask(THROTTLES))
 
     async def _config(self) -> JsonObject:
-        numbers = {place.process: place.number for place in self._places}
+        numbers = {worker.process: worker.number for worker in self._workers}
         own, bodies = await asyncio.gather(config_answer(self._effective), self._bodies("/api/config"))
         if not bodies:
             raise NoWorkerAnswersError
@@ -224,7 +196,7 @@ class WorkersServer(PageServer):
         )
 
     async def _explain(self, _: ClientNames, query: str) -> JsonObject:
-        answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._shared_usage.get())
+        answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._usage.usage())
         return with_use(answers[0], usage.rows)
 
     async def _connections(self, query: ConnectionQuery, request: web.Request) -> JsonObject:
@@ -234,19 +206,19 @@ class WorkersServer(PageServer):
     async def _readyz(self, _: web.Request) -> web.Response:
         return readiness(self._not_ready())
 
-    async def _workers(self) -> web.Response:
-        return await json_page({"generated_at": iso(clock.wall()), "workers": self._states()})
+    async def _worker_list(self) -> JsonObject:
+        return {"workers": self._states()}
 
     def _states(self) -> list[dict[str, Any]]:
         return [
             {
-                "worker": place.number,
-                "pid": place.pid if place.process else None,
-                "started_at": iso(place.started_at) if place.process else None,
-                "not_ready": place.not_ready,
-                "restarts": place.restarts,
+                "worker": worker.number,
+                "pid": worker.pid if worker.process else None,
+                "started_at": iso(worker.started_at) if worker.process else None,
+                "not_ready": worker.not_ready,
+                "restarts": worker.restarts,
             }
-            for place in self._places
+            for worker in self._workers
         ]
 
     async def _metrics(self, accept: str) -> web.Response:
@@ -268,10 +240,10 @@ class WorkersServer(PageServer):
         ]
         for process, page in pages.items():
             self._totals.seen(process, page)
-        merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
+        merged = self._totals.merged([_SUPERVISOR, *(worker.process for worker in self._workers)], pages)
         ready = GaugeMetricFamily(_READY, "1 if /readyz answers 200.", float(self._not_ready() is None))
         version = [family for family in config if family.name == CONFIG_VERSION]
-        workers = [row.family(self._places, pages) for row in WORKER_METRICS]
+        workers = [row.family(self._workers, pages) for row in WORKER_METRICS]
         return encode(
             Given([*(family for family in merged if family.name not in {_READY, CONFIG_VERSION}), ready, *version, *workers])
         )

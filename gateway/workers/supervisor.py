@@ -33,7 +33,7 @@ from gateway.overdue import EndWithin, no_deadline
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import LOOK_SECONDS, WorkerPlace
+from gateway.workers.supervised_worker import LOOK_SECONDS, SupervisedWorker
 from gateway.workers.worker import CUT, Worker, gateway_name
 
 OK, CANNOT_KEEP, CANNOT_BIND = 0, 1, 3
@@ -79,8 +79,8 @@ class Supervisor:
         self._unkept = False
         processes = count(1)
         workers = [Worker(number, directory.path, directory.claims) for number in range(config.workers)]
-        self._places = [
-            WorkerPlace(
+        self._workers = [
+            SupervisedWorker(
                 worker.number,
                 _command(path, worker, options),
                 worker.admin_socket,
@@ -90,22 +90,18 @@ class Supervisor:
             )
             for worker in workers
         ]
-        places_of_quotas = self._effective.places
-        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup, places_of_quotas.prepare)
+        places = self._effective.places
+        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup, places.prepare)
         self._restarts: Counter[str] = Counter()
         self._admin = WorkersServer(
-            self._places,
+            self._workers,
             (config.admin.host, config.admin.port),
             self.not_ready,
             self._restarts,
-            places_of_quotas,
             self._effective,
-            lambda: self._config.admin.allowed_hosts,
             lambda: families(NOTIFY_METRICS, self._notify.report()),
         )
-        self._notify = Notify(
-            config.notify, gateway_name(config.ledger, None), self._admin.active_rows, places_of_quotas, path.parent
-        )
+        self._notify = Notify(config.notify, gateway_name(config.ledger, None), self._admin.active_rows, places, path.parent)
         self._stopping = stopping
         self._exit_code = OK
 
@@ -132,9 +128,9 @@ class Supervisor:
             await self._admin.stop()
             return CANNOT_BIND
         state = self._config.state
-        await give_newest_save(state.usage_file(self._path), state.usage_files(self._path, len(self._places)))
+        await give_newest_save(state.usage_file(self._path), state.usage_files(self._path, len(self._workers)))
         admin = f"{self._config.admin.host}:{self._config.admin.port}"
-        _log.info("%d workers", len(self._places), extra={"admin": admin, "build": weir_build()})
+        _log.info("%d workers", len(self._workers), extra={"admin": admin, "build": weir_build()})
         async with BackgroundTasks(self._restarts) as tasks, asyncio.TaskGroup() as group:
             tasks.start("reload the config", self._reloader.run)
             tasks.start("watch the workers' directory", self._watch_directory)
@@ -156,25 +152,25 @@ class Supervisor:
         """The reason if balancers should send no clients here. At the start all workers must be ready, later one is enough."""
         if self._stopping.requested.is_set():
             return "draining"
-        reasons = {place.number: place.not_ready for place in self._places if place.not_ready is not None}
-        if len(reasons) < len(self._places) and all(place.was_ready for place in self._places):
+        reasons = {worker.number: worker.not_ready for worker in self._workers if worker.not_ready is not None}
+        if len(reasons) < len(self._workers) and all(worker.was_ready for worker in self._workers):
             return None
         return "; ".join(f"worker {number}: {reason}" for number, reason in reasons.items()) or None
 
     async def _run_workers(self) -> None:
         """Start the first worker alone, so that an error that stops all workers is logged once; then start the others."""
-        first, *others = self._places
+        first, *others = self._workers
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_worker(first))
             await first.started.wait()
             if not self._stopping.requested.is_set():
                 service_manager.ready()
-            for place in others if not self._stopping.requested.is_set() else ():
-                group.create_task(self._run_worker(place))
+            for worker in others if not self._stopping.requested.is_set() else ():
+                group.create_task(self._run_worker(worker))
 
-    async def _run_worker(self, place: WorkerPlace) -> None:
-        code = await place.run()
-        place.started.set()
+    async def _run_worker(self, worker: SupervisedWorker) -> None:
+        code = await worker.run()
+        worker.started.set()
         if code:
             self._exit_code = code
             self._stopping.requested.set()
@@ -205,14 +201,14 @@ class Supervisor:
         seconds = self._config.connections.drain_delay_seconds + self._config.connections.drain_seconds
         service_manager.stopping(seconds + GRACE_SECONDS + CUT_SECONDS)
         self._stopping.end_within(seconds + GRACE_SECONDS + CUT_SECONDS)
-        for place in self._places:
-            place.stop()
+        for worker in self._workers:
+            worker.stop()
         at_once = asyncio.ensure_future(self._stopping.at_once.wait())
         await asyncio.wait([running, at_once], timeout=seconds + GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if at_once.done():
             _log.warning("received a second signal to end: workers close their connections")
-            for place in self._places:
-                place.send(CUT)
+            for worker in self._workers:
+                worker.send(CUT)
             await asyncio.wait([running], timeout=CUT_SECONDS)
         elif not running.done():
             _log.error("some workers have not ended %g s after their time to drain; the supervisor kills them", GRACE_SECONDS)
@@ -221,14 +217,14 @@ class Supervisor:
         self._stopping.end_within(CUT_SECONDS)
 
     def _kill(self) -> None:
-        for place in self._places:
-            place.send(signal.SIGKILL)
+        for worker in self._workers:
+            worker.send(signal.SIGKILL)
 
     def _hangup(self) -> None:
         if self._unkept:
             self._keep_new()
-        for place in self._places:
-            place.reload()
+        for worker in self._workers:
+            worker.reload()
 
     def _reloaded(self, result: ReloadResult) -> None:
         """A replacement starts with the config in effect, even if the file has been refused since."""

@@ -17,9 +17,10 @@ from itertools import count
 from gateway.features.sharing.member import CROWD, Member
 from gateway.features.sharing.shared_usage import SMALL
 from gateway.features.sharing.use_message import parse, parse_member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from loadtest.testkit.paths import RESULTS
 
 WINDOW = Window(11, 1.0)
@@ -135,7 +136,7 @@ class Simulation:
     def _send(self, client: int, number: int, now: float) -> None:
         if now >= self.gather_at or number in self.dead:
             number = 0
-        bucket = self.engines[number].acquire("produce", "alice", f"client-{client}", now)
+        bucket = self.engines[number].acquire_path("produce", "alice", f"client-{client}", now)[0]
         delay, _ = bucket.charge(self.scenario.request_bytes, now)
         self.engines[number].release(bucket, now)
         self.used.append((now, self.scenario.request_bytes))

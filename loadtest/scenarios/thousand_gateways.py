@@ -16,8 +16,9 @@ from time import process_time
 from gateway.features.sharing.member import CROWD, Member
 from gateway.features.sharing.shared_usage import most_rows, reading_pause
 from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse, parse_member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.settings import QuotaSettings
 from loadtest.scenarios.sharing_simulation import ROUND_TRIP, Scenario, Simulation
 from loadtest.testkit.paths import RESULTS
 
@@ -100,7 +101,7 @@ class CrowdSimulation(Simulation):
 
     def _send(self, client: int, number: int, now: float) -> None:
         number = self._places[client]
-        bucket = self.engines[number].acquire("produce", "alice", f"client-{client}", now)
+        bucket = self.engines[number].acquire_path("produce", "alice", f"client-{client}", now)[0]
         delay, _ = bucket.charge(self.scenario.request_bytes, now)
         self.engines[number].release(bucket, now)
         self.used.append((now, self.scenario.request_bytes))

@@ -1,4 +1,4 @@
-"""The requests of a group's members, and the coordinator's answers: JoinGroup, SyncGroup, OffsetCommit and all heartbeats.
+"""The requests of a consumer group's members, and the coordinator's answers: JoinGroup, SyncGroup, OffsetCommit, heartbeats.
 
 Source: ``JoinGroupRequest.json``, ``OffsetCommitRequest.json`` and the responses. The responses to JoinGroup and SyncGroup
 begin with the fields of ``HeartbeatResponse.json``. So do those to the heartbeats of consumer groups (KIP-848), share groups

@@ -1,5 +1,6 @@
 """Every test that asks for `target` runs four times: direct and through Weir, on one broker and on three."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
@@ -28,6 +29,13 @@ class Target:
     def create_topic(self) -> str:
         """Create a topic of `PARTITIONS` partitions on every broker and wait until it is ready."""
         return create_topic(self.bootstrap_servers, self.name("topic"), replicas=self.brokers)
+
+
+@pytest.fixture
+def collected_garbage() -> Iterator[None]:
+    """Collect the sockets that kafka-python leaves behind, so that their warnings do not fail another test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(params=["direct-1", "weir-1", "direct-3", "weir-3"], scope="session")

@@ -1,9 +1,7 @@
 """kafka-python works through Weir as it does directly."""
 
-import gc
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -19,17 +17,14 @@ from tests.broker.records import ACKS, CODECS, LONG_RETENTION_MS, PARTITIONS, Re
 from tests.weir_process import wait_until
 
 # kafka-python's clients leave the socket pair that wakes their thread to the garbage collector.
-pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.usefixtures("collected_garbage"),
+]
 
 TIMEOUT = 60.0
 HEARTBEAT_MS = 500
-
-
-@pytest.fixture(autouse=True)
-def collect_garbage_here() -> Iterator[None]:
-    """Collect leaked sockets, so that their warnings do not fail another test."""
-    yield
-    gc.collect()
 
 
 def producer_of(target: Target, **config: Any) -> "closing[KafkaProducer]":

@@ -11,7 +11,7 @@ import pytest
 from loadtest.scenarios.storm import STEADY_IP, STORM_IP, ask, open_from
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.test_malformed_requests import read_answer
-from tests.weir_process import Weir, wait_until
+from tests.weir_process import Weir, closes, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -37,19 +37,11 @@ def address(gateway: Weir) -> tuple[str, int]:
     return "127.0.0.1", gateway.ports[0]
 
 
-def closed(client: socket.socket) -> bool:
-    """Return True if the gateway closes the connection without sending bytes."""
-    try:
-        return client.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
 def is_closed(client: socket.socket) -> bool:
     """Return True if the gateway has already closed the connection."""
     client.setblocking(False)
     try:
-        return closed(client)
+        return closes(client)
     except BlockingIOError:
         return False
     finally:
@@ -101,7 +93,7 @@ def test_address_override_sets_its_maximum(gateway: Weir) -> None:
     with open_from("127.0.0.9", address(gateway)) as first, open_from("127.0.0.9", address(gateway)):
         ask(first)
         with open_from("127.0.0.9", address(gateway)) as third:
-            assert closed(third)
+            assert closes(third)
         ask(first)
     assert gateway.metric("weir_connections_rejected_total", reason="max_per_ip") == before + 1
 

@@ -1,7 +1,6 @@
 """KIP-219's test plan with real clients: one request mutes its client for seconds, without any other effect."""
 
 import asyncio
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,11 @@ from tests.broker.rates import wait_for_rate
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.usefixtures("collected_garbage"),
+]
 
 JAVA = Path(__file__).with_name("LongMute.java")
 QUOTA = 50_000
@@ -37,13 +40,6 @@ TIMEOUT = 60.0
 CONSUMER_QUOTA = 1_000_000
 CONSUMED = 10_000_000
 VALUE = 10_000
-
-
-@pytest.fixture(autouse=True)
-def collect_garbage_here() -> Iterator[None]:
-    """kafka-python leaves sockets to the garbage collector."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="module")

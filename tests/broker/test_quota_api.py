@@ -151,6 +151,11 @@ def describe(client: RequestClient) -> dict[str, dict[str, float]]:
     }
 
 
+def described_by(gateway: Weir) -> dict[str, dict[str, float]]:
+    with RequestClient(gateway.bootstrap_servers) as client:
+        return describe(client)
+
+
 def forget(bootstrap_servers: str) -> None:
     """Remove all quotas."""
     with RequestClient(bootstrap_servers) as client:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from loadtest.testkit.kafka import KafkaCluster, free_port
 from tests.broker.request_client import RequestClient
-from tests.broker.test_quota_api import alter, describe, parts, produce
+from tests.broker.test_quota_api import alter, described_by, parts, produce
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
@@ -51,11 +51,6 @@ def make(kafka: KafkaCluster, tmp_path: Path, topic: str) -> Iterator[Start]:
     for gateway in made:
         if hasattr(gateway, "process") and gateway.process.poll() is None:
             gateway.stop()
-
-
-def ask(gateway: Weir) -> dict[str, dict[str, float]]:
-    with RequestClient(gateway.bootstrap_servers) as client:
-        return describe(client)
 
 
 def set_quota(gateway: Weir, client_id: str, **values: float | None) -> None:
@@ -97,8 +92,8 @@ def test_quota_is_shared_by_gateways_and_survives_kills(kafka: KafkaCluster, mak
     with make("one") as one, make("two") as two:
         assert throttle_ms(two, produced) == 0
         set_quota(one, "etl", **QUOTA)
-        assert ask(one) == {"client-id=etl": QUOTA}, "the quota applies at its gateway when the change is answered"
-        wait_until(lambda: ask(two) == {"client-id=etl": QUOTA}, "the other gateway has the quota")
+        assert described_by(one) == {"client-id=etl": QUOTA}, "the quota applies at its gateway when the change is answered"
+        wait_until(lambda: described_by(two) == {"client-id=etl": QUOTA}, "the other gateway has the quota")
         assert throttle_ms(two, produced) > 0
         shown = [row for row in two.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
         assert [(row["limit"], row["source"]) for row in shown] == [(1_000.0, "api")]
@@ -108,15 +103,15 @@ def test_quota_is_shared_by_gateways_and_survives_kills(kafka: KafkaCluster, mak
         set_quota(one, "gone", **QUOTA)
         set_quota(one, "gone", producer_byte_rate=None)
         everything = {"client-id=app": QUOTA, "client-id=etl": {"producer_byte_rate": 2_000.0}}
-        wait_until(lambda: (ask(one), ask(two)) == (everything, everything), "both gateways have both quotas")
+        wait_until(lambda: (described_by(one), described_by(two)) == (everything, everything), "both gateways have both quotas")
 
         kill(one)
         kill(two)
         two.config_file.with_name("weir.state.json").unlink(missing_ok=True)  # as on a new machine
         one.start()
         two.start()
-        assert ask(two) == everything, "the gateway is not ready before it has the quotas"
-        assert ask(one) == everything
+        assert described_by(two) == everything, "the gateway is not ready before it has the quotas"
+        assert described_by(one) == everything
         assert throttle_ms(two, produced) > 0
         held = table(kafka, topic)
         assert held['{"client-id": "etl"}'] == {"version": 1, "quotas": {"producer_byte_rate": 2_000.0}}
@@ -140,7 +135,7 @@ def test_gateways_set_limits_of_one_entity_at_the_same_moment(kafka: KafkaCluste
         for done in [threads.submit(set_everywhere, gateway, key) for gateway, key in limits.items()]:
             done.result(TIMEOUT)
         everything = {f"client-id=etl-{number}": dict.fromkeys(limits.values(), 1_000.0) for number in range(rounds)}
-        wait_until(lambda: (ask(one), ask(two)) == (everything, everything), "no answered change is lost")
+        wait_until(lambda: (described_by(one), described_by(two)) == (everything, everything), "no answered change is lost")
     last = table(kafka, topic)
     left = {name: value["quotas"] for name, value in last.items() if name != "migration"}
     assert left == {f'{{"client-id": "etl-{number}"}}': dict.fromkeys(limits.values(), 1_000.0) for number in range(rounds)}
@@ -153,15 +148,15 @@ def test_first_gateway_fills_topic_that_overrides_files(kafka: KafkaCluster, mak
             set_quota(alone, name, producer_byte_rate=rate)
     firsts = {"client-id=etl": QUOTA, "client-id=one": QUOTA}
     with make("one") as one:
-        assert ask(one) == firsts
+        assert described_by(one) == firsts
         with make("two") as two:
-            assert ask(two) == firsts
+            assert described_by(two) == firsts
             set_quota(two, "etl", producer_byte_rate=None)
             set_quota(two, "one", producer_byte_rate=None)
-            wait_until(lambda: ask(one) == {}, "the quota is removed at all gateways")
+            wait_until(lambda: described_by(one) == {}, "the quota is removed at all gateways")
         kill(one)
         one.start()
-        assert ask(one) == {}, "the quota is not written again"
+        assert described_by(one) == {}, "the quota is not written again"
 
 
 def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster, make: Start, topic: str) -> None:
@@ -177,7 +172,7 @@ def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster,
             producer.produce(topic, value, key)
         assert producer.flush(TIMEOUT) == 0
         both = {"client-id=etl": QUOTA, "client-id=etl2": {"producer_byte_rate": 5.0}}
-        wait_until(lambda: ask(one) == both, "the readable record applies")
+        wait_until(lambda: described_by(one) == both, "the readable record applies")
         skipped = "weir_api_quota_topic_skipped_total"
         assert (one.metric(skipped, reason="damaged"), one.metric(skipped, reason="version")) == (2, 1)
         assert one.log().count("Weir skips a record") == 2, "one log line for each reason"
@@ -186,7 +181,7 @@ def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster,
         admin.delete_topics([topic])[topic].result(TIMEOUT)
         wait_until(lambda: "created again" in one.log(), "the topic exists again")
         wait_until(lambda: "were put into topic" in one.log(), "the topic is filled")
-        assert ask(one) == both
+        assert described_by(one) == both
         set_quota(one, "app", **QUOTA)
         assert table(kafka, topic)['{"client-id": "app"}'] == {"version": 1, "quotas": QUOTA}
     restored = {"version": 1, "quotas": QUOTA, "restored": 6}
@@ -196,7 +191,7 @@ def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster,
 def test_gateway_starts_from_its_copy_without_kafka(make: Start) -> None:
     with make("one") as one, make("two") as two:
         set_quota(two, "etl", **QUOTA)
-        wait_until(lambda: ask(one) == {"client-id=etl": QUOTA}, "the quota arrives at the other gateway")
+        wait_until(lambda: described_by(one) == {"client-id=etl": QUOTA}, "the quota arrives at the other gateway")
         copy = one.config_file.with_name("weir.state.json")
         wait_until(lambda: copy.exists() and '"etl"' in copy.read_text(), "the copy is written")
         kill(one)

@@ -19,7 +19,7 @@ from loadtest.testkit.compiled_build import environment
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.request_client import RequestClient
 from tests.broker.test_ledger_recording import written
-from tests.broker.test_quota_api import alter, describe, parts
+from tests.broker.test_quota_api import alter, described_by, parts
 from tests.broker.test_recent_usage import BURST, LIMIT, RECORD, WINDOW, produce
 from tests.broker.topics import create_topic
 from tests.last_release import LAST_RELEASE
@@ -116,11 +116,6 @@ def tokens(gateway: Weir) -> float:
     return float(found[0]) if found else float(BURST)
 
 
-def ask(gateway: Weir) -> dict[str, dict[str, float]]:
-    with RequestClient(gateway.bootstrap_servers) as client:
-        return describe(client)
-
-
 def set_quota(gateway: Weir, client_id: str | None = None, group: str | None = None, **values: float | None) -> None:
     entity = parts(client_id=client_id) if group is None else parts(group=group)
     with RequestClient(gateway.bootstrap_servers) as client:
@@ -203,18 +198,18 @@ def test_quotas_set_through_one_version_reach_the_other(kafka: KafkaCluster, sta
         "client-id=from-new": {"producer_byte_rate": 2_000.0, NEW_KEY: 5.0},
     }
     group = {"group=jobs": {"producer_byte_rate": 4_000.0}}
-    wait_until(lambda: ask(old) == everything, "the old version has both, and skips the group")
-    wait_until(lambda: ask(new) == everything | group, "the new version has all")
+    wait_until(lambda: described_by(old) == everything, "the old version has both, and skips the group")
+    wait_until(lambda: described_by(new) == everything | group, "the new version has all")
     assert old.metric("weir_api_quota_topic_skipped_total") >= 1
     wait_until(lambda: threshold(old, topic) == 3_000, "the topic's threshold reaches the old version")
 
     set_quota(old, "from-new", producer_byte_rate=2_500.0)
     everything["client-id=from-new"]["producer_byte_rate"] = 2_500.0
-    wait_until(lambda: ask(old) == everything, "a change by the old version keeps the key that it does not know")
-    wait_until(lambda: ask(new) == everything | group, "the change reaches the new version")
+    wait_until(lambda: described_by(old) == everything, "a change by the old version keeps the key that it does not know")
+    wait_until(lambda: described_by(new) == everything | group, "the change reaches the new version")
 
     third = start(NEW, "third", **config)
-    assert ask(third) == everything | group
+    assert described_by(third) == everything | group
     wait_until(lambda: threshold(third, topic) == 3_000, "the threshold of the topic is kept")
 
 
@@ -235,7 +230,7 @@ def test_restart_with_another_version_keeps_quotas_and_use(kafka: KafkaCluster, 
 
     def restarted(version: str, expected: dict[str, dict[str, float]]) -> Weir:
         gateway = start(version, "gateway", **config)
-        assert ask(gateway) == expected
+        assert described_by(gateway) == expected
         # The use is read before the start. A Produce here would wait for the end of the debt.
         assert tokens(gateway) < BURST / 2, "the new process gives no second burst"
         return gateway

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 import pytest
@@ -98,11 +98,6 @@ def written(cluster: KafkaCluster, topic: str) -> int:
     return log_bytes(cluster.brokers[0].directory / "data" / f"{topic}-0")
 
 
-def workers(weir: Weir) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = weir.api("workers")["workers"]
-    return found
-
-
 def each_has_clients(weir: Weir) -> None:
     """Open connections until each worker has clients: the kernel spreads them by chance.
 
@@ -148,14 +143,14 @@ def test_killed_worker_leaves_other_clients_connected(two_workers: Weir) -> None
 
         each_has_more(20, "all producers are at work")
         each_has_clients(weir)
-        killed, other = (worker["pid"] for worker in workers(weir))
+        killed, other = (worker["pid"] for worker in weir.workers())
         restarts = weir.metric("weir_worker_restarts_total", worker="0")
         kept = wait_until(lambda: weir.metric("weir_worker_connections", worker="1"), "the other worker's connections")
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: workers(weir)[0]["pid"] not in {killed, None}, "a replacement process")
+        wait_until(lambda: weir.workers()[0]["pid"] not in {killed, None}, "a replacement process")
         each_has_more(50, "all producers go on")
         assert weir.not_ready() == ""
-        assert workers(weir)[1]["pid"] == other
+        assert weir.workers()[1]["pid"] == other
         wait_until(
             lambda: weir.metric("weir_worker_connections", worker="1") >= kept, "the other worker's connections are still open"
         )
@@ -214,10 +209,10 @@ def test_quota_set_through_one_worker_applies_at_all(two_workers: Weir) -> None:
         wait_until(
             lambda: all(describe(client).get("client-id=set") == quota for client in clients), "every worker knows the quota"
         )
-    killed = workers(weir)[1]["pid"]
+    killed = weir.workers()[1]["pid"]
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: workers(weir)[1]["pid"] not in {killed, None}, "a replacement process")
-    wait_until(lambda: workers(weir)[1]["not_ready"] is None, "the gateway is ready")
+    wait_until(lambda: weir.workers()[1]["pid"] not in {killed, None}, "a replacement process")
+    wait_until(lambda: weir.workers()[1]["not_ready"] is None, "the gateway is ready")
     with ExitStack() as open_clients:
         clients = [open_clients.enter_context(RequestClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
         assert all(describe(client).get("client-id=set") == quota for client in clients)

@@ -2,7 +2,9 @@
 
 import os
 import resource
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +19,12 @@ from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionSlot
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import Steps, at_once
+from loadtest.testkit.certificates import Authority
+from tests.gateway.quotas.engines import bucket_of
 
 CONFIG = """
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -79,16 +84,36 @@ def next_file() -> int:
 
 
 @pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def claims() -> Iterator[int]:
+    """The file in which processes claim ports, see `PortClaims`."""
+    with tempfile.TemporaryFile() as file:
+        yield file.fileno()
+
+
+@pytest.fixture
+def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file `weir.yaml` with the text `CONFIG` of the test's module."""
+    path = tmp_path / "weir.yaml"
+    path.write_text(request.module.CONFIG)
+    return path
+
+
+@pytest.fixture
 def engine() -> QuotaEngine:
     """alice/etl is 3 s over her produce quota, bob uses a fifth of his, and both fetch without one."""
     limits = {"producer_byte_rate": 100_000}
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), limits),)), NOW)
-    alice = engine.acquire("produce", "alice", "etl", NOW)
+    alice = bucket_of(engine, "produce", "alice", "etl", NOW)
     assert alice.charge(1_300_000, NOW) == (pytest.approx(3.0), True)
     alice.note_early(0.5)
     alice.note_early(1.5)
-    engine.acquire("produce", "bob", "app", NOW).charge(200_000, NOW)
-    engine.acquire("fetch", "bob", "app", NOW).charge(70_000, NOW)
+    bucket_of(engine, "produce", "bob", "app", NOW).charge(200_000, NOW)
+    bucket_of(engine, "fetch", "bob", "app", NOW).charge(70_000, NOW)
     return engine
 
 

@@ -29,58 +29,51 @@ admin: {{port: {ADMIN_PORT}}}
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "weir.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
 def weir(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, timeout=60)
 
 
 class TestCheck:
-    def test_valid_file_is_summarized(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["check", "--config", str(path)]) == 0
+    def test_valid_file_is_summarized(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "--config", str(config_file)]) == 0
         out, err = capsys.readouterr()
         assert out == (
-            f"{path}: valid: clients on 127.0.0.1:{PORT} and {PORT + 1}-{PORT + 4}; upstream 127.0.0.1:{NOBODY}; "
+            f"{config_file}: valid: clients on 127.0.0.1:{PORT} and {PORT + 1}-{PORT + 4}; upstream 127.0.0.1:{NOBODY}; "
             f"admin 127.0.0.1:{ADMIN_PORT}\n"
             "  on: quotas (1 limited and 0 exempt; token_bucket, enforced), connection limits (1000 per address)\n"
             "  off: groups, shadow limits, topic quotas, volume quotas, quota API, sharing, workers, ledger, notify\n"
         )
         assert err == ""
 
-    def test_scope_broker_is_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path.write_text(CONFIG.replace("quotas: {", "quotas: {scope: broker, "))
-        assert main(["check", "--config", str(path)]) == 0
+    def test_scope_broker_is_shown(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        config_file.write_text(CONFIG.replace("quotas: {", "quotas: {scope: broker, "))
+        assert main(["check", "--config", str(config_file)]) == 0
         assert "quotas (1 limited and 0 exempt; token_bucket, at each broker, enforced)" in capsys.readouterr().out
 
     @pytest.mark.parametrize(("key", "shown"), [("", "TLS"), ("verify_hostname: false", "TLS, host names unchecked")])
-    def test_tls_to_brokers_is_shown(self, path: Path, key: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
-        path.write_text(CONFIG.replace(f'{NOBODY}"]', f'{NOBODY}"], tls: {{{key}}}'))
-        assert main(["check", "--config", str(path)]) == 0
+    def test_tls_to_brokers_is_shown(self, config_file: Path, key: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+        config_file.write_text(CONFIG.replace(f'{NOBODY}"]', f'{NOBODY}"], tls: {{{key}}}'))
+        assert main(["check", "--config", str(config_file)]) == 0
         assert f"upstream 127.0.0.1:{NOBODY} ({shown}); " in capsys.readouterr().out
 
-    def test_workers_and_shared_topic_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path.write_text(CONFIG + "workers: 2\n")
-        assert main(["check", "--config", str(path)]) == 0
+    def test_workers_and_shared_topic_are_shown(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        config_file.write_text(CONFIG + "workers: 2\n")
+        assert main(["check", "--config", str(config_file)]) == 0
         assert ", sharing (topic __weir_usage), workers (2)\n" in capsys.readouterr().out
 
-    def test_shadow_limits_and_notify_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_shadow_limits_and_notify_are_shown(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         rows = "{user: a, producer_byte_rate: 100000, shadow: {producer_byte_rate: 50000}}"
         group = "groups: [{name: g, match: [{user: b}], shadow: {request_rate: 5}}]"
         notify = "notify: {targets: [{name: ops, url: 'http://a'}, {name: tenants, url: 'http://b'}]}\n"
-        path.write_text(CONFIG.replace("entities: [", f"{group}, entities: [{rows}, ") + notify)
-        assert main(["check", "--config", str(path)]) == 0
+        config_file.write_text(CONFIG.replace("entities: [", f"{group}, entities: [{rows}, ") + notify)
+        assert main(["check", "--config", str(config_file)]) == 0
         out = capsys.readouterr().out
         assert ", shadow limits (2 rows), " in out
         assert ", notify (to ops, tenants)\n" in out
 
-    def test_credentials_without_brokers_are_wrong_usage(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_credentials_without_brokers_are_wrong_usage(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
-            main(["check", "--config", str(path), "--command-config", "admin.properties"])
+            main(["check", "--config", str(config_file), "--command-config", "admin.properties"])
         assert ended.value.code == 2
         assert "--command-config needs --brokers" in capsys.readouterr().err
 
@@ -90,27 +83,27 @@ class TestCheck:
         ids=["shared", "not shared"],
     )
     def test_maxima_hold_in_each_worker_without_sharing(
-        self, path: Path, sharing: str, limits: str, capsys: pytest.CaptureFixture[str]
+        self, config_file: Path, sharing: str, limits: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        path.write_text(CONFIG + sharing + "workers: 2\nconnections: {max_connections: 400}\n")
-        assert main(["check", "--config", str(path)]) == 0
+        config_file.write_text(CONFIG + sharing + "workers: 2\nconnections: {max_connections: 400}\n")
+        assert main(["check", "--config", str(config_file)]) == 0
         assert f"connection limits ({limits})" in capsys.readouterr().out
 
-    def test_warnings_are_shown_without_failing(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path.write_text(CONFIG.replace("100000", "10"))
-        assert main(["check", "--config", str(path)]) == 0
+    def test_warnings_are_shown_without_failing(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        config_file.write_text(CONFIG.replace("100000", "10"))
+        assert main(["check", "--config", str(config_file)]) == 0
         first, second, *_ = capsys.readouterr().out.splitlines()
         assert first.startswith("warning: quotas.entities[0].producer_byte_rate: 10 bytes/s")
         assert "valid" in second
 
-    def test_each_error_is_one_line(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path.write_text(CONFIG.replace("100000", "-1").replace(f"bootstrap_port: {PORT}", "bootstrap_port: 99999"))
-        assert main(["check", "--config", str(path)]) == 1
+    def test_each_error_is_one_line(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        config_file.write_text(CONFIG.replace("100000", "-1").replace(f"bootstrap_port: {PORT}", "bootstrap_port: 99999"))
+        assert main(["check", "--config", str(config_file)]) == 1
         out, err = capsys.readouterr()
         keys = [line.split(": ")[0] for line in out.splitlines()]
         assert keys == ["listeners[0].bootstrap_port", "quotas.entities[0].producer_byte_rate"]
         assert all(" — " in line for line in out.splitlines())
-        assert err == f"{path}: 2 errors\n"
+        assert err == f"{config_file}: 2 errors\n"
 
     @pytest.mark.parametrize(
         ("text", "shown"),
@@ -123,18 +116,22 @@ class TestCheck:
         ids=["key", "twice", "line", "value"],
     )
     def test_error_has_no_control_characters(
-        self, path: Path, text: str, shown: str, capsys: pytest.CaptureFixture[str]
+        self, config_file: Path, text: str, shown: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        path.write_text(CONFIG + text + "\n")
-        assert main(["check", "--config", str(path)]) == 1
+        config_file.write_text(CONFIG + text + "\n")
+        assert main(["check", "--config", str(config_file)]) == 1
         out = capsys.readouterr().out
         assert shown in out
         assert all(line.isprintable() and " — " in line for line in out.splitlines())
 
-    def test_warnings_and_summary_have_no_control_characters(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_warnings_and_summary_have_no_control_characters(
+        self, config_file: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         name = r'"g\e[31m\x9b"'
-        path.write_text(CONFIG + f"notify: {{targets: [{{name: {name}, url: 'https://a', entities: [{{group: {name}}}]}}]}}\n")
-        assert main(["check", "--config", str(path)]) == 0
+        config_file.write_text(
+            CONFIG + f"notify: {{targets: [{{name: {name}, url: 'https://a', entities: [{{group: {name}}}]}}]}}\n"
+        )
+        assert main(["check", "--config", str(config_file)]) == 0
         out = capsys.readouterr().out
         assert r"warning: notify.targets[0].entities[0].group: g\x1b[31m\x9b is not in" in out
         assert r"notify (to g\x1b[31m\x9b)" in out
@@ -185,14 +182,14 @@ class TestUsage:
         assert ended.value.code == 2
         assert "usage: weir" in capsys.readouterr().err
 
-    def test_config_in_the_help_is_valid(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_config_in_the_help_is_valid(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["--help"])
         text = capsys.readouterr().out
         example = re.search(r"the smallest weir\.yaml:\n((?: .*\n)+)", text)
         assert example
-        path.write_text("\n".join(line[2:] for line in example[1].splitlines()))
-        assert main(["check", "--config", str(path)]) == 0
+        config_file.write_text("\n".join(line[2:] for line in example[1].splitlines()))
+        assert main(["check", "--config", str(config_file)]) == 0
 
     @pytest.mark.process
     def test_version_is_printed(self) -> None:
@@ -245,17 +242,17 @@ def serving(path: Path) -> Iterator[Served]:
 
 @pytest.mark.process
 class TestServe:
-    def test_gateway_serves_reloads_and_exits_cleanly(self, path: Path) -> None:
-        with serving(path) as served:
+    def test_gateway_serves_reloads_and_exits_cleanly(self, config_file: Path) -> None:
+        with serving(config_file) as served:
             assert served.get("/livez") == "live\n"
             config = json.loads(served.get("/api/config"))
             assert (config["version"], config["config"]["listeners"][0]["bootstrap_port"]) == (1, PORT)
 
-            path.write_text(CONFIG.replace("100000", "200000"))
+            config_file.write_text(CONFIG.replace("100000", "200000"))
             served.logged(lambda record: "producer_byte_rate 200000" in record["msg"])
             assert json.loads(served.get("/api/config"))["version"] == 2
 
-            path.write_text(CONFIG.replace("100000", "none"))
+            config_file.write_text(CONFIG.replace("100000", "none"))
             refused = served.logged(lambda record: record["level"] == "error" and record["logger"] == "weir.reload")
             assert refused["key"] == "quotas.entities[0].producer_byte_rate"
             page = served.get("/metrics")
@@ -275,9 +272,9 @@ class TestServe:
             assert served.process.wait(30) == 0
 
     @pytest.mark.parametrize("workers", [1, 2])
-    def test_closed_standard_streams_are_no_error(self, path: Path, workers: int) -> None:
-        path.write_text(CONFIG + f"workers: {workers}\n")
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(path)]
+    def test_closed_standard_streams_are_no_error(self, config_file: Path, workers: int) -> None:
+        config_file.write_text(CONFIG + f"workers: {workers}\n")
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(config_file)]
         with subprocess.Popen(
             ["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh", *command], stderr=subprocess.PIPE, text=True
         ) as process:
@@ -288,10 +285,10 @@ class TestServe:
             finally:
                 process.kill()
 
-    def test_sighup_during_start_is_ignored(self, path: Path) -> None:
-        state = path.with_name("weir.state.json")
+    def test_sighup_during_start_is_ignored(self, config_file: Path) -> None:
+        state = config_file.with_name("weir.state.json")
         os.mkfifo(state)
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(path)]
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(config_file)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
                 with state.open("w") as writing:  # once it reads
@@ -301,8 +298,8 @@ class TestServe:
             finally:
                 process.kill()
 
-    def test_closed_output_pipe_is_no_error(self, path: Path) -> None:
-        with serving(path):
+    def test_closed_output_pipe_is_no_error(self, config_file: Path) -> None:
+        with serving(config_file):
             command = [sys.executable, "-m", "gateway", "quotas", "--admin", ADMIN, "--json"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
                 assert process.stdout
@@ -310,18 +307,18 @@ class TestServe:
                 process.stdout.close()
                 assert process.stderr.read() == b""
 
-    def test_bad_file_prevents_start(self, path: Path) -> None:
-        path.write_text(CONFIG.replace(f"port: {ADMIN_PORT}", "port: 99999"))
-        result = weir("serve", "--config", str(path))
+    def test_bad_file_prevents_start(self, config_file: Path) -> None:
+        config_file.write_text(CONFIG.replace(f"port: {ADMIN_PORT}", "port: 99999"))
+        result = weir("serve", "--config", str(config_file))
         assert result.returncode == 1
         first, last = result.stderr.splitlines()
         assert first.startswith("admin.port: must be at most 65535 (value 99999, line 4) — ")
-        assert last == f"{path}: 1 error"
+        assert last == f"{config_file}: 1 error"
 
-    def test_damaged_state_file_prevents_start(self, path: Path) -> None:
-        state = path.with_name("weir.state.json")
+    def test_damaged_state_file_prevents_start(self, config_file: Path) -> None:
+        state = config_file.with_name("weir.state.json")
         state.write_text('{"version": 1,')
-        result = weir("serve", "--config", str(path))
+        result = weir("serve", "--config", str(config_file))
         assert result.returncode == 1
         (line,) = [line for line in result.stderr.splitlines() if line.startswith("state.path: ")]
         assert str(state) in line
@@ -329,18 +326,18 @@ class TestServe:
         assert "move it away" in line
         assert "Traceback" not in result.stderr
 
-    def test_missing_folder_of_the_state_is_logged(self, path: Path) -> None:
-        path.write_text(CONFIG + f"state: {{path: {path.parent}/new/state.json}}\n")
+    def test_missing_folder_of_the_state_is_logged(self, config_file: Path) -> None:
+        config_file.write_text(CONFIG + f"state: {{path: {config_file.parent}/new/state.json}}\n")
         with socket.create_server(("127.0.0.1", ADMIN_PORT)):
-            result = weir("serve", "--config", str(path))
-        assert f"state.path: the folder {path.parent}/new does not exist" in result.stderr
+            result = weir("serve", "--config", str(config_file))
+        assert f"state.path: the folder {config_file.parent}/new does not exist" in result.stderr
 
     @pytest.mark.parametrize(
         ("port", "key"), [(ADMIN_PORT, "admin.port"), (PORT, "bootstrap_port")], ids=["admin", "bootstrap"]
     )
-    def test_port_in_use_is_named(self, path: Path, port: int, key: str) -> None:
+    def test_port_in_use_is_named(self, config_file: Path, port: int, key: str) -> None:
         with socket.create_server(("127.0.0.1", port)):
-            result = weir("serve", "--config", str(path))
+            result = weir("serve", "--config", str(config_file))
         assert result.returncode == 3
         (line,) = [json.loads(line) for line in result.stderr.splitlines() if '"error"' in line]
         assert key in line["msg"]
@@ -348,13 +345,13 @@ class TestServe:
         assert "Traceback" not in result.stderr
 
 
-def test_pipe_that_closes_before_the_end_is_no_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_that_closes_before_the_end_is_no_error(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So few lines stay in the buffer until the end."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        assert main(["explain", "--config", str(path), "--json"]) == 0
+        assert main(["explain", "--config", str(config_file), "--json"]) == 0
 
 
 @pytest.mark.process

@@ -16,8 +16,8 @@ from gateway.drain import Stopping
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port_range
 from protocol.api_keys import ApiKey
-from tests.gateway.cluster.running import until
 from tests.gateway.proxy import messages as m
+from tests.gateway.running import until
 from tests.hostile.stub_broker import HOST, StubBroker
 from tests.protocol import codec
 

@@ -18,13 +18,6 @@ FULL = Path("/dev/full")
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "weir.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
 def weir(
     *arguments: str | bytes, environment: Mapping[str, str] = {}, stdout: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
@@ -41,8 +34,8 @@ def weir(
 @pytest.mark.parametrize(
     "arguments", ["check --config {config}", "explain --config {config} --json", "explain --config {config}", "--help"]
 )
-def test_full_stdout_is_one_message(arguments: str, unbuffered: str, config: Path) -> None:
-    done = weir(*arguments.format(config=config).split(), environment={"PYTHONUNBUFFERED": unbuffered}, stdout=FULL)
+def test_full_stdout_is_one_message(arguments: str, unbuffered: str, config_file: Path) -> None:
+    done = weir(*arguments.format(config=config_file).split(), environment={"PYTHONUNBUFFERED": unbuffered}, stdout=FULL)
     assert done.stderr.decode() == (
         "stdout can't be written: No space left on device — free space there, or send the output elsewhere\n"
     )
@@ -50,9 +43,9 @@ def test_full_stdout_is_one_message(arguments: str, unbuffered: str, config: Pat
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-def test_full_stdout_of_a_check_with_errors_is_one_message(config: Path) -> None:
-    config.write_text(CONFIG + "quotas: {entities: [{user: a}]}\nworkers: x\n")
-    done = weir("check", "--config", str(config), stdout=FULL)
+def test_full_stdout_of_a_check_with_errors_is_one_message(config_file: Path) -> None:
+    config_file.write_text(CONFIG + "quotas: {entities: [{user: a}]}\nworkers: x\n")
+    done = weir("check", "--config", str(config_file), stdout=FULL)
     assert b"Traceback" not in done.stderr
     assert b"stdout can't be written" in done.stderr
     assert done.returncode == 1
@@ -64,13 +57,13 @@ def test_full_stdout_of_a_check_with_errors_is_one_message(config: Path) -> None
     [("check", "", 0), ("check", "workers: x\n", 1), ("explain", "", 0), ("explain --json", "", 0)],
     ids=["check", "errors", "table", "json"],
 )
-def test_closed_pipe_keeps_exit_code(command: str, broken: str, code: int, unbuffered: str, config: Path) -> None:
-    config.write_text(CONFIG + broken)
+def test_closed_pipe_keeps_exit_code(command: str, broken: str, code: int, unbuffered: str, config_file: Path) -> None:
+    config_file.write_text(CONFIG + broken)
     reader, writer = os.pipe()
     os.close(reader)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "gateway", *command.split(), "--config", str(config)],
+            [sys.executable, "-m", "gateway", *command.split(), "--config", str(config_file)],
             stdout=writer,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
@@ -78,30 +71,30 @@ def test_closed_pipe_keeps_exit_code(command: str, broken: str, code: int, unbuf
         )
     finally:
         os.close(writer)
-    assert done.stderr == (f"{config}: 1 error\n".encode() if broken else b"")
+    assert done.stderr == (f"{config_file}: 1 error\n".encode() if broken else b"")
     assert done.returncode == code
 
 
 @pytest.mark.parametrize("environment", [C_LOCALE, {"PYTHONIOENCODING": "latin-1"}], ids=["C", "latin-1"])
-def test_message_reaches_a_terminal_that_is_not_utf_8(environment: Mapping[str, str], config: Path) -> None:
-    config.write_text(CONFIG + "workers: x\n")
-    done = weir("check", "--config", str(config), environment=environment)
+def test_message_reaches_a_terminal_that_is_not_utf_8(environment: Mapping[str, str], config_file: Path) -> None:
+    config_file.write_text(CONFIG + "workers: x\n")
+    done = weir("check", "--config", str(config_file), environment=environment)
     assert done.stdout.startswith(b"workers: ")
     assert b"\\u2014" in done.stdout
-    assert done.stderr.decode("ascii") == f"{config}: 1 error\n"
+    assert done.stderr.decode("ascii") == f"{config_file}: 1 error\n"
     assert done.returncode == 1
 
 
-def test_table_reaches_a_terminal_that_is_not_utf_8(config: Path) -> None:
-    done = weir("explain", "--config", str(config), "--user", "дата", environment={"PYTHONIOENCODING": "latin-1"})
+def test_table_reaches_a_terminal_that_is_not_utf_8(config_file: Path) -> None:
+    done = weir("explain", "--config", str(config_file), "--user", "дата", environment={"PYTHONIOENCODING": "latin-1"})
     assert b"\\u0434\\u0430\\u0442\\u0430" in done.stdout
     assert done.stderr == b""
     assert done.returncode == 0
 
 
-def test_file_name_that_is_no_utf_8_is_printed(config: Path) -> None:
-    name = bytes(config.parent) + b"/\xff.yaml"
-    config.rename(os.fsdecode(name))
+def test_file_name_that_is_no_utf_8_is_printed(config_file: Path) -> None:
+    name = bytes(config_file.parent) + b"/\xff.yaml"
+    config_file.rename(os.fsdecode(name))
     done = weir("check", "--config", name)
     assert b"/\\udcff.yaml: valid: " in done.stdout
     assert done.returncode == 0

@@ -20,7 +20,7 @@ from tests.gateway.proxy import messages as m
 from tests.haproxy_process import BALANCER, Frontend, haproxy
 from tests.hostile.stub_broker import StubBroker
 from tests.protocol.proxy_headers import IPV4, binary, line
-from tests.weir_process import Weir, wait_until
+from tests.weir_process import Weir, closes, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -102,14 +102,6 @@ def is_served(place: Place, way: str, ip: str) -> bool:
     return True
 
 
-def is_closed(client: socket.socket) -> bool:
-    """Wait for bytes from the gateway. Return True if it has closed the connection instead."""
-    try:
-        return client.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_limits_log_and_ledger_have_the_clients_address(place: Place, way: str) -> None:
     alice, bob = f"{WAYS[way]}.2", f"{WAYS[way]}.3"
@@ -161,7 +153,7 @@ def test_stranger_is_refused_where_required(place: Place, sent: bytes) -> None:
     before = place.rejected("proxy_header_untrusted")
     with open_from(STRANGER, (HOST, place.plain)) as client:
         client.sendall(sent)
-        assert is_closed(client)
+        assert closes(client)
     assert place.rejected("proxy_header_untrusted") == before + 1
 
 
@@ -169,7 +161,7 @@ def test_header_from_a_stranger_is_refused_where_allowed(place: Place) -> None:
     before = place.rejected("proxy_header_untrusted")
     with open_from("127.0.0.5", (HOST, place.encrypted)) as client:
         client.sendall(line("TCP4 192.0.2.7 10.0.0.9 1 2"))
-        assert is_closed(client)
+        assert closes(client)
     assert place.rejected("proxy_header_untrusted") == before + 1
     logged = place.gateway.logged("listeners[encrypted].proxy_protocol.trusted does not have its address")
     assert [event["peer"].partition(":")[0] for event in logged] == ["127.0.0.5"]
@@ -188,7 +180,7 @@ def test_balancer_without_header_is_refused_where_required(place: Place) -> None
     before = place.rejected("proxy_header_missing")
     with open_from(BALANCER, (HOST, place.plain)) as client:
         client.sendall(m.metadata(1))
-        assert is_closed(client)
+        assert closes(client)
     assert place.rejected("proxy_header_missing") == before + 1
     (logged,) = place.gateway.logged(reason="proxy_header_missing")
     assert "send-proxy-v2" in logged["msg"]
@@ -198,7 +190,7 @@ def test_second_header_is_a_bad_frame(place: Place) -> None:
     header = line("TCP4 192.0.2.7 10.0.0.9 1 2")
     with open_from(BALANCER, (HOST, place.plain)) as client:
         client.sendall(header + header)
-        assert is_closed(client)
+        assert closes(client)
     assert place.gateway.metric("weir_protocol_errors_total", reason="proxy_header") == 1
     (logged,) = place.gateway.logged(reason="proxy_header")
     assert logged["peer"] == "192.0.2.7:1"
@@ -214,6 +206,6 @@ def test_thousand_half_headers_are_cut_and_hinder_nobody(place: Place) -> None:
             halves[-1].sendall(binary(IPV4, IPV4, 1, 2)[:27])
             if number % 50 == 0:
                 assert is_served(place, "v2", STRANGER)
-        assert all(map(is_closed, halves))
+        assert all(map(closes, halves))
     assert place.rejected("proxy_header_timeout") == before + HALF_HEADERS
     assert is_served(place, "v2", STRANGER)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from loadtest.testkit.gateway_process import BROKER_PORTS
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import HOST
 from tests.protocol import codec
-from tests.weir_process import BROKER_PORTS
 
 IDS = (1, 1 + BROKER_PORTS)
 

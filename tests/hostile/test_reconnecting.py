@@ -24,11 +24,6 @@ def created(request: Request) -> bytes:
     return request.answer(topics=[{"name": name, "error_code": 0} for name in names])
 
 
-def share_fetch(correlation_id: int) -> bytes:
-    values = {"group_id": "g", "member_id": "m", "topics": []}
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
-
-
 def shared(request: Request) -> bytes:
     """Answer a ShareFetch with half a megabyte, regardless of its max_bytes."""
     leader = {"leader_id": 1, "leader_epoch": 0}
@@ -39,7 +34,7 @@ def shared(request: Request) -> bytes:
 DEBTS = {
     "produce": ("producer_byte_rate", 1024, m.produce(1, size=500_000), lambda number: m.produce(1, size=10_000)),
     "mutation": ("controller_mutation_rate", 1, create_topics(1, "first", 500), lambda n: create_topics(1, f"topic-{n}", 10)),
-    "share fetch": ("consumer_byte_rate", 1024, share_fetch(1), lambda number: share_fetch(1)),
+    "share fetch": ("consumer_byte_rate", 1024, m.share_fetch(1), lambda number: m.share_fetch(1)),
 }
 
 
@@ -59,7 +54,7 @@ def test_pipelined_share_fetches_are_forwarded_singly(broker, start_weir, connec
     broker.answers[ApiKey.SHARE_FETCH] = shared
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "consumer_byte_rate": 1024}]})
     client = connect(weir)
-    client.send(*(share_fetch(number) for number in range(100)))
+    client.send(*(m.share_fetch(number) for number in range(100)))
     client.receive()
     wait_until(lambda: weir.metric("weir_muted_connections") == 1, "the connection is muted")
     assert broker.count(ApiKey.SHARE_FETCH) == 1

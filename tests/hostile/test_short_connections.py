@@ -6,7 +6,7 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.hostile.test_reconnecting import share_fetch, shared
+from tests.hostile.test_reconnecting import shared
 from tests.weir_process import wait_until
 
 REUSED = "weir_broker_connections_reused_total"
@@ -44,7 +44,7 @@ BAD_ENDS = {
     "acks=0": lambda number: m.produce(number, acks=0),
     "half a request": lambda number: m.produce(number)[:-1],
     "no answer": m.produce,
-    "share session": share_fetch,
+    "share session": m.share_fetch,
 }
 
 

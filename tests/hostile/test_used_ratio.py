@@ -5,13 +5,15 @@ import time
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
 from tests.gateway.features.sharing.test_books import Topics
 from tests.gateway.features.sharing.test_member import INTERVAL, LIMIT, Fleet, begun
 from tests.gateway.proxy import messages as m
+from tests.gateway.quotas.engines import bucket_of
 from tests.weir_process import wait_until
 
 QUOTA = 100_000
@@ -49,7 +51,7 @@ def test_throttling_begins_at_one(algorithm):
     """Sequential requests, with pauses and without: ratios over 1.0 are throttled, others are not."""
     quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
     engine = QuotaEngine(QuotaSettings((quota,), algorithm=algorithm), 0.0)
-    bucket = engine.acquire("produce", "alice", "etl", 0.0)
+    bucket = bucket_of(engine, "produce", "alice", "etl", 0.0)
     now = 0.0
     for step in range(1, 400):
         now += 0.1 if step % 7 else 2.0
@@ -63,7 +65,7 @@ def test_even_flow_near_its_quota_is_shown():
     """The token bucket stays full, but an alert on nearly used quotas can still fire."""
     quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
     engine = QuotaEngine(QuotaSettings((quota,)), 0.0)
-    bucket = engine.acquire("produce", "alice", "etl", 0.0)
+    bucket = bucket_of(engine, "produce", "alice", "etl", 0.0)
     for second in range(1, 60):
         bucket.charge(900, second - 0.5)
         engine.tick(float(second))

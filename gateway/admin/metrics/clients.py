@@ -6,10 +6,10 @@ from operator import add
 
 from gateway.admin.metrics.row import Distribution, Histogram, Labels, Row, Value, one, reasons
 from gateway.admin.metrics.scrape import Scrape
-from gateway.proxy.counters import LATENCY_BUCKETS
+from gateway.proxy.counters import LATENCY_SLOTS
 from protocol.api_keys import APIS
 
-_LATENCY_SLOTS = range(8, LATENCY_BUCKETS, 2)
+_SHOWN_SLOTS = range(8, LATENCY_SLOTS, 2)
 """Every second slot from 0.24 ms to 64 s: fine enough for a quantile, few enough for sixty APIs."""
 
 
@@ -36,10 +36,10 @@ def _client_latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
 
 
 def _histograms(latency: Sequence[Sequence[int]], seconds: Sequence[float]) -> Iterator[tuple[Labels, Histogram]]:
-    bounds = tuple(2**slot / 2**20 for slot in _LATENCY_SLOTS)
+    bounds = tuple(2**slot / 2**20 for slot in _SHOWN_SLOTS)
     for key, slots in enumerate(latency):
         if any(slots):
-            edges = [0, *(slot + 1 for slot in _LATENCY_SLOTS), len(slots)]
+            edges = [0, *(slot + 1 for slot in _SHOWN_SLOTS), len(slots)]
             counts = tuple(sum(slots[low:high]) for low, high in pairwise(edges))
             yield (api_name(key),), Histogram(bounds, counts, seconds[key])
 

@@ -16,12 +16,13 @@ from gateway.events import QuotaChanged
 from gateway.feature import Feature
 from gateway.log import first_lines
 from gateway.observer import LimitChange, Outlet, limit_changes
-from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND as CONTROLLER_MUTATIONS
 from gateway.quotas.meter import Window
 from gateway.quotas.quota_table import TableChange
 from gateway.quotas.scope import BROKER
+from gateway.quotas.settings import Metering, QuotaSettings
 
 _LOOK_SECONDS: Final = 60.0
 _SHORTEST_SECONDS: Final = 0.01

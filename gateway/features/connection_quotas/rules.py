@@ -17,12 +17,13 @@ from typing import ClassVar, Final
 
 from gateway.features.connection_quotas.per_user import ADMITTED, USER, CountKey, UserConnections, UserVerdict, part_of
 from gateway.quotas.debts import forgive_all
-from gateway.quotas.engine import Metering, QuotaEngine
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, Tags, short_name
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import SampledRate
 from gateway.quotas.recent_use import RecentUse, recent_use, restore_meter
+from gateway.quotas.settings import Metering
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey, as_shared
 
 KIND: Final = CONNECTIONS.name

@@ -59,9 +59,9 @@ class Groups(Feature[None]):
     def report(self) -> GroupsReport:
         return GroupsReport(tuple(self._engine.group_buckets.rows(clock.monotonic())))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, report: GroupsReport) -> dict[str, Any]:
         """`configured` is False if no groups share a capacity. The lists are there all the same, for scripts."""
-        rows = [_as_json(row) for row in self.report().rows]
+        rows = [_as_json(row) for row in report.rows]
         return {"configured": len(rows) > 0, "groups": rows}
 
 

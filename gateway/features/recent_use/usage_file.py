@@ -28,10 +28,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gateway.config.section import MAX_SAMPLE_SECONDS, MAX_SAMPLES
 from gateway.files.whole_file import replace_file
-from gateway.quotas.engine import Metering
 from gateway.quotas.entity import TAG_NAMES, Tags
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicRateUse
+from gateway.quotas.settings import Metering
 from gateway.quotas.shared_meter import UsageKey
 from gateway.whole_number import MAX_INT64
 

@@ -3,9 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from math import inf
-from typing import Any
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue
@@ -95,11 +93,6 @@ class TopicQuotasFeature(Feature[TopicsSection]):
 
     def report_in_steps(self) -> Steps[TopicsReport | None]:
         return None if self.quotas is None else (yield from self.quotas.report(clock.monotonic()))
-
-    def json_in_steps(self) -> Steps[dict[str, Any] | None]:
-        """The values are those of the report, because the admin server encodes its rows one by one."""
-        report = yield from self.report_in_steps()
-        return None if report is None else {each.name: getattr(report, each.name) for each in fields(report)}
 
     def apply(self, section: TopicsSection) -> list[str]:
         """The caller then makes the engine recall its buckets, so that sessions read `produced` again."""

@@ -376,9 +376,8 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         totals = report.gate.totals
         return (ThrottleTotals(VOLUME, tuple(totals.counts), totals.seconds),)
 
-    def as_json(self) -> dict[str, Any] | None:
-        report = self.report()
-        return None if report is None else volumes_json(report)
+    def as_json(self, report: VolumesReport) -> dict[str, Any]:
+        return volumes_json(report)
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""Requests under a quota that charges figures, such as a rate of requests, and the members of groups among their senders."""
+"""Requests under a quota that charges figures, such as a rate of requests. Members of consumer groups send some of them."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
 
 MEMBERSHIP_APIS: Final = HEARTBEATS | {_JOIN_GROUP, _SYNC_GROUP, _OFFSET_COMMIT}
-"""The requests with which the coordinator accepts a member of a group."""
+"""The requests with which the coordinator accepts a member of a consumer group."""
 
 
 class ChargedRequestHandler:
@@ -63,7 +63,7 @@ class ChargedRequestHandler:
 
 
 class MemberRequestHandler(ChargedRequestHandler):
-    """As above, for the requests of a group's members: `MEMBERSHIP_APIS`.
+    """As above, for the requests of a consumer group's members: `MEMBERSHIP_APIS`.
 
     A member's heartbeats are free, up to one a second. The coordinator's answer proves the membership. All but OffsetCommit
     begin the session timeout anew; OffsetCommit does so in classic groups only.

@@ -136,7 +136,7 @@ class QuotaKind:
 
     @property
     def spares_members(self) -> bool:
-        """True if mutes for the quota end before a member of a group is lost (`gateway.proxy.membership`).
+        """True if mutes for the quota end before a member of a consumer group is lost (`gateway.proxy.membership`).
 
         A kind that charges bytes mutes for its whole time: a producer could send heartbeats to escape its rate (decision 029).
         """

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from gateway.config.load import load_quotas
 from gateway.features.client_quotas.feature import quota_settings
 from gateway.quotas.bucket import LEAST_DELAY
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityName, Resolution, Tags
 from gateway.quotas.groups import NO_CLAIMS, Group, GroupRule, GroupTable
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import QuotaSettings
 
 
 class LedgerEntity(NamedTuple):

@@ -22,6 +22,7 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.sessions import ConnectionFacts
 from gateway.quotas.debts import clear_debts
 from gateway.quotas.engine import QuotaEngine
+from tests.gateway.quotas.engines import bucket_of
 
 NOW = 1_000.0
 CONFIG = """
@@ -88,7 +89,7 @@ def _server() -> AdminServer:
     config = parse_config(CONFIG, source="weir.yaml")
     engine = QuotaEngine(quota_settings(config.quotas), NOW)
     for user, client_id in (("alice", "etl1"), ("bob", "app")):
-        engine.acquire("produce", user, client_id, NOW).charge(1_300_000, NOW)
+        bucket_of(engine, "produce", user, client_id, NOW).charge(1_300_000, NOW)
     plain = ConnectionFacts("alice", "etl", "librdkafka", "2.3.0", "10.0.0.1:5001", "clients", None, NOW, 0, 0, "", 0.0)
     facts = [plain, replace(plain, user="bob", address="::1:5003", broker=3, throttled_by="volumes", throttle_left=2.5)]
     effective = EffectiveConfig(config, loaded_at=NOW, outlet=Outlet())

@@ -20,11 +20,11 @@ from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.proxy.response_bodies import SEARCHED_SINCE
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.api_keys import APIS, ApiKey
 from protocol.errors import ProtocolError

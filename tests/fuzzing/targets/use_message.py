@@ -5,8 +5,11 @@ import json
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.use_message import MAX_MESSAGE_BYTES, UseMessage, encode, parse, parse_member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
+from tests.fuzzing.record_errors import check_record_error
+from tests.gateway.quotas.engines import bucket_of, rows_of
 
 PEERS = (b"2f6c1b7e9d034a58", b"00000000000000aa")
 OWN = "ffffffffffffffff"
@@ -24,7 +27,7 @@ def check(data: bytes) -> None:
     engine = QuotaEngine(SETTINGS, 1_000.0)
     member = Member(OWN, engine, 1.0, 1_000.0)
     now = 1_000.0
-    engine.acquire("produce", "alice", "etl", now).record(100, now)
+    bucket_of(engine, "produce", "alice", "etl", now).record(100, now)
     for number, line in enumerate(data.split(b"\n")[:20]):
         now += 1.0
         _check_message(line)
@@ -34,29 +37,24 @@ def check(data: bytes) -> None:
             assert len(value) <= MAX_MESSAGE_BYTES
             parse(value)
             member.receive(key, value, now)
-        for row in engine.snapshot(now):
+        for row in rows_of(engine, now):
             json.dumps([row.user, row.client_id], ensure_ascii=False).encode()  # metrics are UTF-8
     try:
         parse_member(data[:32])
     except BadRecordError as error:
-        _check_error(error)
+        check_record_error(error)
 
 
 def _check_message(line: bytes) -> None:
     try:
         message = parse(line)
     except BadRecordError as error:
-        _check_error(error)
+        check_record_error(error)
         return
     again = parse(encode(message))
     assert (again.sequence, again.entities, again.connections, again.demands, again.turns, again.skipped) == (
         message.sequence, message.entities, message.connections, message.demands, message.turns, ()
     )  # fmt: skip
-
-
-def _check_error(error: BadRecordError) -> None:
-    assert error.reason.isidentifier()
-    str(error).encode()
 
 
 def _line(sequence: int, entities: list[object], **more: object) -> bytes:

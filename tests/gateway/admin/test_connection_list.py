@@ -8,21 +8,15 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from gateway.admin.connection_list import (
-    FILTERS,
-    MAX_OFFSET,
-    SORTS,
-    ConnectionList,
-    ConnectionQuery,
-    QueryError,
-    merged,
-)
+from gateway.admin.connection_list import FILTERS, MAX_OFFSET, SORTS, ConnectionList, ConnectionQuery, merged
 from gateway.admin.connections_command import add_connections, print_connections, query_of
+from gateway.admin.query import QueryError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.commands import main
 from gateway.proxy.sessions import ConnectionFacts
 from loadtest.testkit.kafka import free_port
+from tests.gateway.admin.serving import served
 
 START = 1_000.0
 PLAIN = ConnectionFacts("alice", "etl", "librdkafka", "2.3.0", "10.0.0.1:5001", "clients", None, START, 0, 0, "", 0.0)
@@ -197,7 +191,7 @@ def test_answers_of_workers_become_one_list() -> None:
 
 def parsed(*arguments):
     parser = argparse.ArgumentParser()
-    add_connections(parser.add_subparsers(), str, "http://127.0.0.1:1")
+    add_connections(parser.add_subparsers())
     return parser.parse_args(["connections", *arguments])
 
 
@@ -236,10 +230,8 @@ async def test_filter_without_a_match_is_named(clock, name) -> None:
 @pytest.fixture
 async def port(view: AdminView):
     view = replace(view, sessions=lambda: [OneSession(each) for each in EVERYBODY])
-    server = AdminServer(view, ("127.0.0.1", free_port()))
-    await server.start()
-    yield server.port
-    await server.stop()
+    async with served(AdminServer(view, ("127.0.0.1", 0))) as server:
+        yield server.port
 
 
 async def test_admin_server_answers_and_refuses(port: int) -> None:

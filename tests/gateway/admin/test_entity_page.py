@@ -21,30 +21,22 @@ from gateway.admin.explanation import ClientNames
 from gateway.admin.http import Page, PageServer
 from gateway.admin.query import NoWorkerAnswersError
 from gateway.admin.rows import described
-from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.quotas.engine import QuotaEngine
 from gateway.steps import at_once
+from tests.gateway.admin.serving import served, visiting
 from tests.gateway.features.notify.rows import used
-
-
-@pytest.fixture
-async def client(view: AdminView) -> AsyncIterator[ClientSession]:
-    server = AdminServer(view, ("127.0.0.1", 0))
-    await server.start()
-    async with ClientSession(f"http://127.0.0.1:{server.port}") as session:
-        yield session
-    await server.stop()
+from tests.gateway.quotas.engines import bucket_of
 
 
 @asynccontextmanager
 async def serving(pages: Mapping[str, Page]) -> AsyncIterator[ClientSession]:
-    server = PageServer(pages, None, ("127.0.0.1", 0), tuple)
-    await server.start()
-    async with ClientSession(f"http://127.0.0.1:{server.port}") as session:
+    async with (
+        served(PageServer(pages, None, ("127.0.0.1", 0), tuple)) as server,
+        ClientSession(f"http://127.0.0.1:{server.port}") as session,
+    ):
         yield session
-    await server.stop()
 
 
 async def page(client: ClientSession, **names: str) -> str:
@@ -179,14 +171,11 @@ class Tags(HTMLParser):
 
 async def test_names_are_escaped(view: AdminView, engine: QuotaEngine) -> None:
     evil = "<script>alert(1)</script>$entity&\"'"
-    bucket = engine.acquire("produce", evil, "<img src=x>", view.monotonic())
+    bucket = bucket_of(engine, "produce", evil, "<img src=x>", view.monotonic())
     bucket.charge(2_000_000, view.monotonic())
     bucket.episode.note_address("<b>10.0.0.1")
-    server = AdminServer(replace(view, engine=engine), ("127.0.0.1", 0))
-    await server.start()
-    async with ClientSession(f"http://127.0.0.1:{server.port}") as client:
+    async with visiting(replace(view, engine=engine)) as client:
         text = await page(client, user=evil)
-    await server.stop()
     found = Tags()
     found.feed(text)
     assert found.names.isdisjoint({"script", "img"})

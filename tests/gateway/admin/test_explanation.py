@@ -1,7 +1,6 @@
 """`weir explain`: offline from the config, and from a running gateway."""
 
 import json
-from collections.abc import AsyncIterator
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
@@ -16,7 +15,8 @@ from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
-from gateway.commands import DEFAULT_ADMIN, _parser, main
+from gateway.command_parser import DEFAULT_ADMIN
+from gateway.commands import _parser, main
 from gateway.config.load import parse_config
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
@@ -46,27 +46,20 @@ connections:
 OF_BROKERS = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "weir.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
 def explained(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     assert main(["explain", "--config", str(path), "--json", *options]) == 0
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
-def test_each_quota_names_entity_and_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = explained(path, capsys, "--user", "alice", "--client-id", "etl", "--ip", "10.0.0.7")
+def test_each_quota_names_entity_and_line(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(config_file, capsys, "--user", "alice", "--client-id", "etl", "--ip", "10.0.0.7")
     found = {each["key"]: (each["limit"], each["entity"], each["set_in"]) for each in answer["quotas"]}
     expected = {
-        "producer_byte_rate": (524288, "user=alice", f"{path}:9"),
-        "consumer_byte_rate": (2097152, "user=<default>", f"{path}:8"),
+        "producer_byte_rate": (524288, "user=alice", f"{config_file}:9"),
+        "consumer_byte_rate": (2097152, "user=<default>", f"{config_file}:8"),
         "controller_mutation_rate": (None, "", ""),
-        "connection_creation_rate": (20, "ip=<default>", f"{path}:11"),
-        "request_rate": (50, "user=alice", f"{path}:9"),
+        "connection_creation_rate": (20, "ip=<default>", f"{config_file}:11"),
+        "request_rate": (50, "user=alice", f"{config_file}:9"),
     }
     assert {key: found.get(key) for key in expected} == expected
     assert answer["binds"][0] == (
@@ -74,29 +67,29 @@ def test_each_quota_names_entity_and_line(path: Path, capsys: pytest.CaptureFixt
     )
 
 
-def test_api_with_a_rate_has_a_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path.write_text(CONFIG.replace("request_rate: 50", "request_rate: 50, request_rates: {Metadata: 5}"))
-    answer = explained(path, capsys, "--user", "alice")
+def test_api_with_a_rate_has_a_line(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config_file.write_text(CONFIG.replace("request_rate: 50", "request_rate: 50, request_rates: {Metadata: 5}"))
+    answer = explained(config_file, capsys, "--user", "alice")
     keys = [each["key"] for each in answer["quotas"] if each["key"].startswith("request_rate")]
     assert keys == ["request_rate", "request_rates.Metadata"]
     assert "request_rates.Metadata binds at 5.0 requests/s of user=alice." in answer["binds"]
 
 
-def test_scope_broker_is_explained(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
-    answer = explained(path, capsys, "--user", "alice", "--ip", "10.0.0.7")
+def test_scope_broker_is_explained(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config_file.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
+    answer = explained(config_file, capsys, "--user", "alice", "--ip", "10.0.0.7")
     at_each_broker = {each["key"]: each["at_each_broker"] for each in answer["quotas"]}
     assert at_each_broker.pop("controller_mutation_rate") is False
     assert set(at_each_broker.values()) == {True}
-    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+    assert main(["explain", "--config", str(config_file), "--user", "alice"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "all clients of user alice, at each broker" in out
     assert "10,000,000 bytes/s at their broker" in out
 
 
-def test_use_is_explained_for_each_broker(path: Path) -> None:
-    path.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
-    places = Places(parse_config(path.read_text(), source="weir.yaml"), "weir.yaml")
+def test_use_is_explained_for_each_broker(config_file: Path) -> None:
+    config_file.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
+    places = Places(parse_config(config_file.read_text(), source="weir.yaml"), "weir.yaml")
     rows = [used(ratio, broker=broker, throttle_left=left) for broker, ratio, left in (("2", 1.5, 3.0), ("1", 0.2, 0.0))]
     answer = with_use(explain_client(ClientNames("alice"), places, {}), at_once(described(rows, places, 0.0)))
     found = [each for each in answer["quotas"] if each["key"] == "producer_byte_rate"]
@@ -116,7 +109,7 @@ def test_use_is_explained_for_each_broker(path: Path) -> None:
         (0.0, "producer_byte_rate is the nearest: 120% of the present share of 512 KiB/s of group=pay is used"),
     ],
 )
-def test_use_of_a_group_with_a_parent_is_of_its_share(path: Path, left: float, says: str) -> None:
+def test_use_of_a_group_with_a_parent_is_of_its_share(config_file: Path, left: float, says: str) -> None:
     groups = """
   groups:
     - {name: whole, producer_byte_rate: 1048576}
@@ -132,24 +125,24 @@ def test_use_of_a_group_with_a_parent_is_of_its_share(path: Path, left: float, s
     ("ip", "limit", "place"), [("10.0.0.7", 50, ":14"), ("10.0.0.9", 7, ":15")], ids=["common", "override"]
 )
 def test_limits_on_connections_name_their_lines(
-    ip: str, limit: int, place: str, path: Path, capsys: pytest.CaptureFixture[str]
+    ip: str, limit: int, place: str, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address, listener = explained(path, capsys, "--ip", ip)["connections"]
-    assert (address["scope"], address["limit"], address["set_in"]) == (f"address {ip}", limit, f"{path}{place}")
-    assert (listener["scope"], listener["limit"], listener["set_in"]) == ("listener clients", 500, f"{path}:5")
+    address, listener = explained(config_file, capsys, "--ip", ip)["connections"]
+    assert (address["scope"], address["limit"], address["set_in"]) == (f"address {ip}", limit, f"{config_file}{place}")
+    assert (listener["scope"], listener["limit"], listener["set_in"]) == ("listener clients", 500, f"{config_file}:5")
 
 
-def test_limits_on_connections_of_a_user_are_explained(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_on_connections_of_a_user_are_explained(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     limits = "producer_byte_rate: 524288, max_connections: 9, connection_creation_rate: 3"
-    path.write_text(CONFIG.replace("producer_byte_rate: 524288", limits))
-    answer = explained(path, capsys, "--user", "alice", "--ip", "10.0.0.1")
+    config_file.write_text(CONFIG.replace("producer_byte_rate: 524288", limits))
+    answer = explained(config_file, capsys, "--user", "alice", "--ip", "10.0.0.1")
     of_user = answer["connections"][0]
     assert (of_user["scope"], of_user["key"], of_user["limit"]) == ("user=alice", "max_connections", 9)
-    assert of_user["set_in"] == f"{path}:9"
+    assert of_user["set_in"] == f"{config_file}:9"
     rates = [quota for quota in answer["quotas"] if quota["kind"] == "connection"]
     assert [(rate["entity"], rate["limit"]) for rate in rates] == [("user=alice", 3), ("ip=<default>", 20)]
     assert "connection_creation_rate binds at 3.0 connections/s of user=alice." in answer["binds"]
-    assert explained(path, capsys, "--user", "carol")["connections"][0]["key"] == "max_per_ip"
+    assert explained(config_file, capsys, "--user", "carol")["connections"][0]["key"] == "max_per_ip"
 
 
 @pytest.mark.parametrize(
@@ -158,18 +151,18 @@ def test_limits_on_connections_of_a_user_are_explained(path: Path, capsys: pytes
     ids=["limit of the user only", "no limit"],
 )
 def test_connection_rate_without_limit_has_one_row_at_most(
-    user: str, rows: list[str], path: Path, capsys: pytest.CaptureFixture[str]
+    user: str, rows: list[str], config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = CONFIG.replace("request_rate: 50", "connection_creation_rate: 3")
-    path.write_text(text.replace('    - {ip: "<default>", connection_creation_rate: 20}\n', ""))
-    quotas = explained(path, capsys, "--user", user, "--ip", "10.0.0.1")["quotas"]
+    config_file.write_text(text.replace('    - {ip: "<default>", connection_creation_rate: 20}\n', ""))
+    quotas = explained(config_file, capsys, "--user", user, "--ip", "10.0.0.1")["quotas"]
     assert [quota["entity"] for quota in quotas if quota["kind"] == "connection"] == rows
 
 
-def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = explained(path, capsys, "--user", "bob")
+def test_exemptions_name_their_row(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(config_file, capsys, "--user", "bob")
     assert all(quota["exempt"] for quota in answer["quotas"])
-    assert answer["topics"]["exempt_by"] == f"user=bob ({path}:10)"
+    assert answer["topics"]["exempt_by"] == f"user=bob ({config_file}:10)"
     assert answer["volumes"] is None
     assert answer["binds"] == ["No quota of requests or addresses applies, so none would bind.", OF_BROKERS]
 
@@ -180,11 +173,11 @@ def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str
     ids=["none", "one", "two"],
 )
 def test_number_of_explicit_thresholds_is_in_words(
-    explicit: str, words: str, path: Path, capsys: pytest.CaptureFixture[str]
+    explicit: str, words: str, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics = f"10000000, bytes.in.per.sec.threshold: {{{explicit}}}}}\n"
-    path.write_text(CONFIG.replace("10000000}\n", topics))
-    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+    config_file.write_text(CONFIG.replace("10000000}\n", topics))
+    assert main(["explain", "--config", str(config_file), "--user", "alice"]) == 0
     assert f" {words} an explicit threshold." in " ".join(capsys.readouterr().out.split())
 
 
@@ -197,24 +190,24 @@ def test_number_of_explicit_thresholds_is_in_words(
     ],
 )
 def test_note_asks_for_a_user_if_each_listener_requires_a_login(
-    unnamed: str, note: str, options: tuple[str, ...], noted: bool, path: Path, capsys: pytest.CaptureFixture[str]
+    unnamed: str, note: str, options: tuple[str, ...], noted: bool, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert explained(path, capsys)["notes"] == []
-    path.write_text(CONFIG.replace("    max_connections: 500\n", f"    sasl: {{required: true, unnamed: {unnamed}}}\n"))
-    notes = explained(path, capsys, *options)["notes"]
+    assert explained(config_file, capsys)["notes"] == []
+    config_file.write_text(CONFIG.replace("    max_connections: 500\n", f"    sasl: {{required: true, unnamed: {unnamed}}}\n"))
+    notes = explained(config_file, capsys, *options)["notes"]
     assert [each[: len(note)] for each in notes] == [note] * noted
 
 
-def test_quotas_of_the_api_are_not_in_the_file(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path.write_text(CONFIG + 'quota_admins: ["User:admin"]\n')
-    (note,) = explained(path, capsys, "--user", "alice")["notes"]
+def test_quotas_of_the_api_are_not_in_the_file(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config_file.write_text(CONFIG + 'quota_admins: ["User:admin"]\n')
+    (note,) = explained(config_file, capsys, "--user", "alice")["notes"]
     assert note.startswith(
         "Quotas that were set through the quota API are not in the file, and replace its values: give --admin"
     )
 
 
-def test_text_shows_overruled_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+def test_text_shows_overruled_values(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--config", str(config_file), "--user", "alice"]) == 0
     out = capsys.readouterr().out
     assert "Quotas of user alice, client-id (empty)" in out
     assert "less specific than user=alice" in out
@@ -236,14 +229,6 @@ def test_missing_gateway_is_named_with_the_other_source(capsys: pytest.CaptureFi
 def test_gateway_of_this_host_is_the_default() -> None:
     options = _parser().parse_args(["explain", "--user", "alice"])
     assert (options.config, options.admin) == (None, DEFAULT_ADMIN)
-
-
-@pytest.fixture
-async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, ("127.0.0.1", 0))
-    await server.start()
-    yield server
-    await server.stop()
 
 
 async def test_gateway_adds_current_use(server: AdminServer) -> None:

@@ -6,16 +6,16 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-import aiohttp
 import pytest
 
 from gateway.admin.group_list import GroupQuery
 from gateway.admin.query import QueryError
-from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.features.groups.feature import Groups
 from gateway.quotas.engine import QuotaEngine
-from tests.gateway.quotas.test_group_shares import ALL, START, group, settings
+from tests.gateway.admin.serving import visiting
+from tests.gateway.quotas.greedy_clients import START
+from tests.gateway.quotas.test_group_shares import ALL, group, settings
 
 PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 
@@ -87,25 +87,21 @@ def test_wrong_parameter_names_the_remedy(query: Mapping[str, str], message: str
 async def test_page_answers_a_part_of_a_thousand_groups(view: AdminView) -> None:
     groups = [group(f"team-{number}", guarantee=number + 1) for number in range(1_000)]
     engine = QuotaEngine(settings(ALL, *groups), START)
-    server = AdminServer(replace(view, engine=engine, features=[Groups(engine, list, shared=False)]), ("127.0.0.1", 0))
-    await server.start()
-    try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
-            async with session.get("/api/groups", params={"limit": "60", "kind": "produce"}) as response:
-                answer = await response.json()
-            assert (answer["configured"], answer["total"], answer["matching"]) == (True, 1_001, 1_001)
-            assert 60 <= len(answer["groups"]) <= 61
-            async with session.get("/api/groups", params={"limit": "many"}) as response:
-                assert (response.status, await response.text()) == (
-                    400, "limit: 'many' is out of range: write a number from 1 to 10000\n",
-                )  # fmt: skip
-    finally:
-        await server.stop()
+    async with visiting(replace(view, engine=engine, features=[Groups(engine, list, shared=False)])) as session:
+        async with session.get("/api/groups", params={"limit": "60", "kind": "produce"}) as response:
+            answer = await response.json()
+        assert (answer["configured"], answer["total"], answer["matching"]) == (True, 1_001, 1_001)
+        assert 60 <= len(answer["groups"]) <= 61
+        async with session.get("/api/groups", params={"limit": "many"}) as response:
+            assert (response.status, await response.text()) == (
+                400, "limit: 'many' is out of range: write a number from 1 to 10000\n",
+            )  # fmt: skip
 
 
 def test_page_draws_each_number_of_a_group() -> None:
     drawn = set(re.findall(r"row\.(\w+)", PAGE[PAGE.index("const MOST_GROUPS") : PAGE.index("async function showGroups")]))
     engine = QuotaEngine(settings(ALL, group("a")), START)
-    (first, *_) = Groups(engine, list, shared=False).as_json()["groups"]
+    groups = Groups(engine, list, shared=False)
+    (first, *_) = groups.as_json(groups.report())["groups"]
     assert drawn <= set(first)
     assert set(first) - drawn == {"unit"}

@@ -7,7 +7,8 @@ from gateway.features.groups.feature import Groups
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.workers.answers import merge_groups
-from tests.gateway.quotas.test_group_shares import ALL, KEY, MB8, START, group, settings
+from tests.gateway.quotas.greedy_clients import START
+from tests.gateway.quotas.test_group_shares import ALL, KEY, MB8, group, settings
 
 
 def answer(lent=True):
@@ -18,7 +19,8 @@ def answer(lent=True):
     if lent:
         engine.acquire_path("produce", "a", "", START)[1].charge(MB8, START)
     engine.group_buckets.divide(engine.group_buckets.measure(START + 0.2), INTERVAL_SECONDS, START + 0.2)
-    answer = Groups(engine, list, shared=False).as_json()
+    groups = Groups(engine, list, shared=False)
+    answer = groups.as_json(groups.report())
     for row in answer["groups"]:
         row["use"] = 0.0  # the average until now by the real clock
     return {"configured": True, **answer}

@@ -17,13 +17,16 @@ from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
 from gateway.log import iso
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import HOLD_SECONDS, UsageRow
 from gateway.steps import Steps
+from tests.gateway.admin.serving import served, visiting
 from tests.gateway.conftest import NOW
 from tests.gateway.features.notify.rows import used
+from tests.gateway.quotas.engines import bucket_of
 
 PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 
@@ -31,10 +34,9 @@ PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 @pytest.fixture
 async def server(view: AdminView, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminServer]:
     monkeypatch.setattr(live, "SNAPSHOT_SECONDS", 0.01)
-    server = AdminServer(replace(view, brokers=lambda: {2: ("b2", 9092), 1: ("b1", 9092)}), ("127.0.0.1", 0))
-    await server.start()
-    yield server
-    await server.stop()
+    brokers = {2: ("b2", 9092), 1: ("b1", 9092)}
+    async with served(AdminServer(replace(view, brokers=lambda: brokers), ("127.0.0.1", 0))) as running:
+        yield running
 
 
 async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, object]]:
@@ -126,7 +128,7 @@ async def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> Non
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
-        engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
+        bucket_of(engine, "produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
     snapshot = await GatewaySnapshots(replace(view, engine=engine)).snapshot()
     assert snapshot["throttled_count"] == MAX_THROTTLED + 5
     assert len(snapshot["throttled"]) == MAX_THROTTLED
@@ -164,7 +166,7 @@ async def test_entity_stays_throttled_for_a_while_after_its_throttle(view: Admin
     """Requests of one producer are throttled one after the other, so a row would come and go many times a second."""
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW)
-    bucket = engine.acquire("produce", "alice", "app", NOW)
+    bucket = bucket_of(engine, "produce", "alice", "app", NOW)
     bucket.charge(10_500, NOW)
     over = NOW + bucket.throttle_left(NOW)
     times = iter((over + HOLD_SECONDS - 0.1, over + HOLD_SECONDS + 0.1))
@@ -188,16 +190,8 @@ async def test_throttle_began_as_long_ago_as_its_row_says(view: AdminView) -> No
 
     slow = Slow()
     view = replace(view, engine=slow, monotonic=lambda: NOW + 1.0 + slow.passed, wall=lambda: 101.0 + slow.passed)
-    server = AdminServer(view, ("127.0.0.1", 0))
-    await server.start()
-    try:
-        async with (
-            aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
-            session.get("/api/throttles") as response,
-        ):
-            (listed,) = (await response.json())["rows"]
-    finally:
-        await server.stop()
+    async with visiting(view) as session, session.get("/api/throttles") as response:
+        (listed,) = (await response.json())["rows"]
     (shown,) = (await GatewaySnapshots(view).snapshot())["throttled"]
     assert (listed["throttled_since"], shown["since"]) == (iso(100.0), iso(100.0))
 

@@ -20,11 +20,12 @@ from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionSlot
 from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 from gateway.steps import Steps, at_once
 from protocol.api_keys import APIS

@@ -14,7 +14,6 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.load import parse_config
-from gateway.config.places import CurrentPlaces
 from gateway.config.problems import Problem
 from gateway.features.client_quotas.feature import quota_settings
 from gateway.features.groups.feature import Groups
@@ -26,7 +25,8 @@ from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
+from tests.gateway.admin.serving import served
 from tests.gateway.admin.test_connection_list import EVERYBODY, OneSession
 from tests.gateway.conftest import NOW, WALL, reported
 from tests.gateway.features.sharing.test_metrics import REPORT as SHARING
@@ -61,10 +61,9 @@ quotas:
 @pytest.fixture
 async def server(view: AdminView, engine: QuotaEngine) -> AsyncIterator[AdminServer]:
     """With the features that each gateway has, whatever its config."""
-    server = AdminServer(replace(view, features=[*view.features, Groups(engine, list, shared=False)]), ("127.0.0.1", 0))
-    await server.start()
-    yield server
-    await server.stop()
+    features = [*view.features, Groups(engine, list, shared=False)]
+    async with served(AdminServer(replace(view, features=features), ("127.0.0.1", 0))) as running:
+        yield running
 
 
 @pytest.fixture
@@ -90,10 +89,8 @@ async def full_server(view: AdminView) -> AsyncIterator[AdminServer]:
     full_view = replace(
         view, engine=engine, effective=effective, features=features, sessions=lambda: [OneSession(each) for each in EVERYBODY]
     )
-    server = AdminServer(full_view, ("127.0.0.1", 0))
-    await server.start()
-    yield server
-    await server.stop()
+    async with served(AdminServer(full_view, ("127.0.0.1", 0))) as running:
+        yield running
 
 
 def routes(server: AdminServer | WorkersServer) -> set[tuple[str, str]]:
@@ -110,14 +107,8 @@ async def test_each_route_of_a_gateway_is_documented(server: AdminServer) -> Non
 
 
 async def test_each_route_of_workers_is_documented(effective: EffectiveConfig) -> None:
-    server = WorkersServer(
-        [], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"), effective
-    )
-    await server.start()
-    try:
+    async with served(WorkersServer([], ("127.0.0.1", 0), lambda: None, {}, effective)) as server:
         assert routes(server) == {(method, path) for method, path in OPERATIONS if path not in ONE_GATEWAY}
-    finally:
-        await server.stop()
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if each[1] not in OF_WORKERS], ids=lambda each: each)
@@ -134,16 +125,10 @@ async def test_answer_with_all_features_has_its_schema(full_server: AdminServer,
 
 
 async def test_answer_of_workers_has_the_documented_schema(effective: EffectiveConfig) -> None:
-    place = WorkerPlace(0, ("true",), Path("socket"), int)
-    server = WorkersServer(
-        [place], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"), effective
-    )
-    await server.start()
-    try:
+    worker = SupervisedWorker(0, ("true",), Path("socket"), int)
+    async with served(WorkersServer([worker], ("127.0.0.1", 0), lambda: None, {}, effective)) as server:
         for path in OF_WORKERS:
             await check(server, "get", path)
-    finally:
-        await server.stop()
 
 
 async def test_groups_without_a_capacity_are_not_configured(server: AdminServer) -> None:

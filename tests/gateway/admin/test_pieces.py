@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.admin.http import PageServer, shared
 from gateway.admin.pieces import PIECE_BYTES, Pieces, in_pieces
 from gateway.steps import at_once
+from tests.gateway.admin.serving import served
 
 LINES = [f"line {number}\n".encode() for number in range(100_000)]
 WHOLE = b"".join(LINES)
@@ -41,24 +42,22 @@ async def test_page_in_pieces_arrives_whole_again_and_again() -> None:
             everyone_arrived.set()
         return await page(request)
 
-    server = PageServer({"/lines": lines}, None, ("127.0.0.1", 0), tuple)
-    await server.start()
-    try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+    async with (
+        served(PageServer({"/lines": lines}, None, ("127.0.0.1", 0), tuple)) as server,
+        aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
+    ):
 
-            async def ask(method: str, length: int | None = None) -> bytes:
-                async with session.request(method, "/lines") as response:
-                    assert response.headers["Content-Length"] == str(len(WHOLE))
-                    assert response.headers["Content-Type"] == "text/x-lines"
-                    return await (response.read() if length is None else response.content.readexactly(length))
+        async def ask(method: str, length: int | None = None) -> bytes:
+            async with session.request(method, "/lines") as response:
+                assert response.headers["Content-Length"] == str(len(WHOLE))
+                assert response.headers["Content-Type"] == "text/x-lines"
+                return await (response.read() if length is None else response.content.readexactly(length))
 
-            for number in (1, 2):
-                everyone_arrived.clear()
-                first = asyncio.create_task(ask("GET"))  # the others come later, so they share the run after this one's
-                while made < 2 * number - 1:  # noqa: ASYNC110 -- the server tells nobody
-                    await asyncio.sleep(0)
-                found = await asyncio.gather(first, ask("GET"), ask("GET", 100), ask("HEAD"), ask("GET"))
-                assert found == [WHOLE, WHOLE, WHOLE[:100], b"", WHOLE]
-                assert made == 2 * number
-    finally:
-        await server.stop()
+        for number in (1, 2):
+            everyone_arrived.clear()
+            first = asyncio.create_task(ask("GET"))  # the others come later, so they share the run after this one's
+            while made < 2 * number - 1:  # noqa: ASYNC110 -- the server tells nobody
+                await asyncio.sleep(0)
+            found = await asyncio.gather(first, ask("GET"), ask("GET", 100), ask("HEAD"), ask("GET"))
+            assert found == [WHOLE, WHOLE, WHOLE[:100], b"", WHOLE]
+            assert made == 2 * number

@@ -3,18 +3,20 @@
 from dataclasses import asdict
 
 from gateway.admin.rows import undescribed
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import UsageRow
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of, rows_of
 
 
 def usage(users: int) -> list[UsageRow]:
     quotas = [EntityQuota(ClientQuotaEntity(f"user-{number}"), {"producer_byte_rate": 1_000}) for number in range(users)]
     engine = QuotaEngine(QuotaSettings(tuple(quotas)), 0.0)
     for number in range(users):
-        engine.acquire("produce", f"user-{number}", "etl", 0.0).charge(1_000_000, 0.0)
-    return engine.snapshot(1.0)
+        bucket_of(engine, "produce", f"user-{number}", "etl", 0.0).charge(1_000_000, 0.0)
+    return rows_of(engine, 1.0)
 
 
 def test_rows_are_the_same_after_the_way_back() -> None:

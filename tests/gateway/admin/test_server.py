@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
 
@@ -27,22 +26,6 @@ from gateway.config.model import WeirConfig
 from gateway.config.problems import Problem
 from gateway.steps import at_once
 from loadtest.testkit.kafka import free_port
-
-PORT = free_port()
-
-
-@pytest.fixture
-async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, ("127.0.0.1", PORT))
-    await server.start()
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-async def client(server: AdminServer) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
-        yield session
 
 
 async def ask(client: aiohttp.ClientSession, path: str) -> dict:
@@ -237,7 +220,7 @@ async def test_post_to_read_only_page_is_refused(client: aiohttp.ClientSession) 
 
 async def test_port_in_use_is_named(server: AdminServer, view: AdminView) -> None:
     second = AdminServer(view, ("127.0.0.1", server.port))
-    with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{PORT} can't be bound: .*choose another"):
+    with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{server.port} can't be bound: .*choose another"):
         await second.start()
     await second.stop()
 

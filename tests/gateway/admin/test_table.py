@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import aiohttp
 import pytest
 from aiohttp import web
 from rich.console import Console
@@ -30,15 +29,8 @@ from gateway.steps import at_once
 from gateway.terminal_text import printable
 from gateway.version import weir_version
 from loadtest.testkit.kafka import free_port
+from tests.gateway.admin.serving import served
 from tests.gateway.features.notify.rows import used
-
-
-@pytest.fixture
-async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, ("127.0.0.1", free_port()))
-    await server.start()
-    yield server
-    await server.stop()
 
 
 class Screen(io.StringIO):
@@ -129,12 +121,10 @@ async def test_cleared_debts_keep_names_with_emoji_codes(capsys: pytest.CaptureF
 
 
 async def shown_with_all(view: AdminView, *, as_json: bool) -> str:
-    server = AdminServer(view, ("127.0.0.1", 0))
-    await server.start()
     screen = Screen()
-    url = f"http://127.0.0.1:{server.port}"
-    await show_quotas(url, once=True, as_json=as_json, console=screen.console, unused=True)
-    await server.stop()
+    async with served(AdminServer(view, ("127.0.0.1", 0))) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        await show_quotas(url, once=True, as_json=as_json, console=screen.console, unused=True)
     return screen.text
 
 
@@ -202,9 +192,8 @@ async def test_foreign_server_is_explained(answer: web.Response) -> None:
 async def test_page_that_the_gateway_lacks_is_explained(server: AdminServer) -> None:
     url = f"http://127.0.0.1:{server.port}"
     message = rf"/api/of/later is no page of this gateway\. It has version {re.escape(weir_version())}, which may be older"
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(AdminUnreachableError, match=message):
-            await ask(session, url, "/api/of/later")
+    with pytest.raises(AdminUnreachableError, match=message):
+        await ask(url, "/api/of/later")
 
 
 @pytest.mark.parametrize(

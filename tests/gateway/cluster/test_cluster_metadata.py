@@ -8,8 +8,8 @@ from gateway.cluster import metadata as module
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterMetadata
 from protocol.api_keys import APIS, ApiKey
-from tests.gateway.cluster.running import running, until
 from tests.gateway.proxy.messages import topic_id
+from tests.gateway.running import running, until
 from tests.hostile.stub_broker import HOST, NODE_ID, StubBroker
 from tests.protocol.samples import with_length
 

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from gateway.cluster.client import ClusterError, Connections
 from gateway.cluster.requests import describe_topics
 from loadtest.testkit.certificates import Authority
-from tests.gateway.cluster.running import until
+from tests.gateway.running import until
 from tests.hostile.stub_broker import StubBroker
 
 REQUEST = object()

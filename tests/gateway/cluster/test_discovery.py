@@ -9,7 +9,6 @@ import ssl
 import struct
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -24,15 +23,11 @@ from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
 from loadtest.testkit.certificates import Authority
+from loadtest.testkit.kafka import free_port
 from protocol.api_keys import ApiKey
 from protocol.error_codes import ErrorCode
-from tests.gateway.cluster.running import running, until
+from tests.gateway.running import running, until
 from tests.hostile.stub_broker import StubBroker
-
-
-def free_port():
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return server.getsockname()[1]
 
 
 def upstream_of(broker):

@@ -10,7 +10,7 @@ from gateway.cluster.kept_connections import KEPT_SECONDS, MAX_KEPT, STORM, Kept
 from gateway.proxy.counters import Counters
 from gateway.proxy.poller import Poller
 from gateway.proxy.socket_transport import dial
-from tests.gateway.cluster.running import until
+from tests.gateway.running import until
 
 HOST = "127.0.0.1"
 START = 1_000.0

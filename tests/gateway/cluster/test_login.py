@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaError
 
-from gateway.cluster.login import CredentialsError, Login
+from gateway.cluster.client import CredentialsError
+from gateway.cluster.login import Login
 from gateway.config.sasl import UpstreamSaslConfig
 
 SCRAM = UpstreamSaslConfig(mechanism="SCRAM-SHA-512", username="weir", password_file="pw")

@@ -15,6 +15,7 @@ from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
 from gateway.proxy.poller import Poller
+from loadtest.testkit.kafka import free_port
 from protocol.errors import OtherCluster
 
 
@@ -32,8 +33,7 @@ def listening(stack):
 
 @pytest.fixture
 def refusing():
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return server.getsockname()[1]
+    return free_port()
 
 
 async def reached(upstream):

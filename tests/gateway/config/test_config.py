@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from gateway.config.checks import UNSUPPORTED
 from gateway.config.endpoints import PortRange, ServerAddress
-from gateway.config.model import MutationsConfig, QuotasConfig
+from gateway.config.model import QuotasConfig
 from gateway.config.problems import ConfigError
 from gateway.config.section import WindowConfig
 from gateway.config.topic_keys import own_topics
 from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
+from gateway.features.controller_mutations.config import MutationsConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS, ROW_KINDS
 from tests.gateway.config.texts import LISTENERS, MINIMAL, UPSTREAM, entities, listeners, parsed, problems_of, servers

@@ -102,11 +102,6 @@ def test_invalid_tls_text_is_refused_with_remedy(text: str, key: str, message: s
     assert remedy in found.remedy
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def checked(directory: Path, text: str) -> Problem:
     """Return the only problem of loading `text` as a file in `directory`."""
     file = directory / "weir.yaml"

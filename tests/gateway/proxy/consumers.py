@@ -10,7 +10,8 @@ from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.wire import Data
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.settings import QuotaSettings
 from protocol.bodies.fetch import peek_fetch, top_level_error
 from protocol.headers import parse_request_header
 from protocol.throttle import read_throttle, throttle_offset

@@ -90,6 +90,12 @@ def fetch(
     return codec.encode_request(ApiKey.FETCH, version, values, correlation_id, client_id)
 
 
+def share_fetch(correlation_id: int, *, version: int = 1, epoch: int = 0, max_bytes: int = 2**31 - 1, **values: Any) -> bytes:
+    """A ShareFetch request (KIP-932). Epoch 0 begins a session, -1 ends it."""
+    values |= {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": max_bytes, "topics": []}
+    return codec.encode_request(ApiKey.SHARE_FETCH, version, values, correlation_id, "etl")
+
+
 def fetched(
     correlation_id: int,
     *,

@@ -8,13 +8,14 @@ from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.states import RequestState
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as topics
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 EXAMPLES = 150
@@ -38,11 +39,6 @@ SETTINGS = [
 DELAYS = [(0.0, False), (0.0, False), (0.5, False), (5.0, True)]  # of the volumes, and whether they pause producers
 
 
-def share_fetch(number, epoch=0):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": 1 << 20, "topics": []}
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, number, "etl")
-
-
 REQUESTS = [
     lambda number: m.produce(number, size=80),
     lambda number: m.produce(number, size=900),
@@ -51,8 +47,8 @@ REQUESTS = [
     lambda number: m.produce(number, size=200, topics=(OWN_TOPIC,)),
     lambda number: m.fetch(number, session=(0, -1)),
     lambda number: m.fetch(number, session=IN_SESSION),
-    share_fetch,
-    lambda number: share_fetch(number, -1),
+    m.share_fetch,
+    lambda number: m.share_fetch(number, epoch=-1),
     m.metadata,
     m.heartbeat,
     lambda number: topics.create(number, {f"t{number}": 9}),
@@ -161,7 +157,7 @@ class AnyOrder:
     def overdraw(self, number):
         """Another connection uses up a quota."""
         kind, amount = ("produce", number * 50) if number % 2 else ("fetch", number * 3)
-        bucket = self.t.engine.acquire(kind, "ANONYMOUS", "etl", self.t.now)
+        bucket = bucket_of(self.t.engine, kind, "ANONYMOUS", "etl", self.t.now)
         bucket.record(amount, self.t.now)
         self.t.engine.release(bucket, self.t.now)
         self.sent_by_others += amount if kind == "produce" else 0

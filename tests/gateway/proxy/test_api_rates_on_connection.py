@@ -3,12 +3,14 @@
 import pytest
 
 from gateway.proxy.decision import MAX_OPENED
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_request_rate_on_connection import REQUESTS
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import rows_of
 
 METADATA = "request_rate.Metadata"
 
@@ -57,7 +59,7 @@ def test_other_apis_are_not_charged():
     t = Transcript(rates(Metadata=1.0))
     t.client_sends(*(m.heartbeat(number) for number in range(20)), *(m.produce(number) for number in range(20)))
     assert not t.paused
-    assert {row.kind: row.amount_total for row in t.engine.snapshot(t.now)}[METADATA] == 0
+    assert {row.kind: row.amount_total for row in rows_of(t.engine, t.now)}[METADATA] == 0
 
 
 def test_request_is_charged_to_its_api_and_to_all():
@@ -95,5 +97,5 @@ def test_members_of_a_group_share_its_rate():
     one.client_sends(*(m.metadata(number, client_id="job-1") for number in range(6)))
     other.client_sends(*(m.metadata(number, client_id="job-2") for number in range(5)))
     assert (one.paused, other.paused) == (False, True)
-    (row,) = (row for row in engine.snapshot(START) if row.group)
+    (row,) = (row for row in rows_of(engine, START) if row.group)
     assert (row.group, row.kind, row.amount_total, row.limit) == ("jobs", METADATA, 11, 1.0)

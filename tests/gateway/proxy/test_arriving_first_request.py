@@ -8,6 +8,7 @@ from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_request_rate_on_connection import rates
 from tests.gateway.proxy.test_waiting_for_debt import debt, indebted, only_bucket, owe, produce_quota
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import bucket_of
 
 REQUEST = m.produce(1, size=2_000)
 PART = 100
@@ -110,7 +111,7 @@ def test_request_that_did_not_wait_is_forwarded_as_it_comes():
 
 def test_wait_for_a_rate_of_requests_ends_alike():
     engine = QuotaEngine(rates(), START)
-    bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
+    bucket = bucket_of(engine, "request_rate", "ANONYMOUS", "etl", START)
     delay, _ = bucket.charge(40, START)
     t = waiting(engine, REQUEST[:PART])
     t.passes(delay)

@@ -9,7 +9,8 @@ import uvloop
 
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import Place, leave, until
+from tests.gateway.proxy.test_draining_sockets import Place, leave
+from tests.gateway.running import until
 
 
 @pytest.fixture(params=["TCP", "TLS over TCP", "TLS"])

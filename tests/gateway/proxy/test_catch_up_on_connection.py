@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.shadows import EngineWithShadows
 from protocol.cursor import LENGTH_BYTES
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.consumers import Consumers, fixed
 from tests.gateway.proxy.transcript import START, Transcript, gateway_address
+from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 from tests.protocol import codec
 
 MAX_LAG = 1_000
@@ -28,7 +30,7 @@ TEAM = Group("team", (GroupRule(client_id="etl"),), {"consumer_byte_rate": 10**9
 
 
 def settings(*groups):
-    return QuotaSettings(tuple(group.quota for group in groups), groups=groups)
+    return grouped(groups)
 
 
 def answer(number, lag, version=12, size=1_000, **values):
@@ -60,7 +62,7 @@ def charge(version=12):
 
 
 def used(t):
-    return {row.group: row.amount_total for row in t.engine.snapshot(t.now) if row.kind == "fetch" and row.group}
+    return {row.group: row.amount_total for row in rows_of(t.engine, t.now) if row.kind == "fetch" and row.group}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -258,7 +260,7 @@ def test_shadow_limit_of_a_lane_counts_its_members():
     quiet = Group("lane", (GroupRule(max_lag=MAX_LAG),), shadow={"consumer_byte_rate": 5_000})
     t = Transcript(engine=EngineWithShadows(settings(quiet, TEAM), START))
     assert reads(t, 5_000, 5_000, 5) == ["lane", "lane", "team"]
-    (row,) = (row for row in t.engine.snapshot(t.now) if row.shadow and row.group == "lane")
+    (row,) = (row for row in rows_of(t.engine, t.now) if row.shadow and row.group == "lane")
     assert row.amount_total == 2 * charge()
 
 
@@ -279,7 +281,7 @@ def simulate(*groups, replays):
     simulation.run(60.0)
     times = [[*(when for when, _ in each.full), simulation.now] for each in tails]
     pauses = sorted(late - early for each in times for early, late in pairwise(each))
-    rows = simulation.engine.snapshot(simulation.now)
+    rows = rows_of(simulation.engine, simulation.now)
     use = {row.group: row.amount_total for row in rows if row.kind == "fetch" and row.group}
     return pauses[len(pauses) * 99 // 100], use, sum(size for each in readers for _, size in each.full)
 

@@ -8,10 +8,12 @@ from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import InterceptedRequest
 from gateway.proxy.in_flight import Entry
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy.transcript import START, SilentWire, limits
+from tests.gateway.quotas.engines import bucket_of
 
 FETCH = ApiKey.FETCH << 16 | 11
 
@@ -59,8 +61,8 @@ class Muted:
     def __init__(self, **rest):
         self.wire, self.records, self.gate, self.counters = Alarms(), Records(), Gate(), Counters()
         self.engine = QuotaEngine(limits(produce=1_000.0, fetch=1_000.0, **rest), START)
-        self.bucket = self.engine.acquire("produce", "ANONYMOUS", "etl", START)
-        self.fetches = self.engine.acquire("fetch", "ANONYMOUS", "etl", START)
+        self.bucket = bucket_of(self.engine, "produce", "ANONYMOUS", "etl", START)
+        self.fetches = bucket_of(self.engine, "fetch", "ANONYMOUS", "etl", START)
         self.throttle = ChannelThrottle(self.wire, self.counters, self.records, self.gate)
         self.entry = Entry(1, FETCH, START)
 
@@ -253,7 +255,7 @@ def test_mute_moves_to_the_bucket_with_the_largest_debt():
         ),
         START,
     )
-    new, fetches = (m.engine.acquire(kind, "ANONYMOUS", "etl", START) for kind in ("produce", "fetch"))
+    new, fetches = (bucket_of(m.engine, kind, "ANONYMOUS", "etl", START) for kind in ("produce", "fetch"))
     m.gate.delay = 4.0
     new.charge(11_000, START)
     fetches.charge(13_000, START)
@@ -387,7 +389,7 @@ def test_member_of_the_group_protocol_is_muted_for_half_a_second():
 
 def rate_bucket(now):
     quota = EntityQuota(ClientQuotaEntity(None, "etl"), {"request_rate": 1.0})
-    return QuotaEngine(QuotaSettings((quota,)), now).acquire("request_rate", "ANONYMOUS", "etl", now)
+    return bucket_of(QuotaEngine(QuotaSettings((quota,)), now), "request_rate", "ANONYMOUS", "etl", now)
 
 
 class Handler:

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy.consumers import NOTHING, Consumers, batched, fixed, full_answer, jain
 from tests.gateway.proxy.transcript import START, limits
 

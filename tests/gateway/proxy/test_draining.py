@@ -18,6 +18,7 @@ from tests.gateway.proxy.handlers.test_sasl_handler import transcript as authent
 from tests.gateway.proxy.test_handler import answer, opened, request
 from tests.gateway.proxy.test_pass_through import EXCHANGES, Broker, frames_of, scripts
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import bucket_of
 
 CHUNKS = [None, 1, 7, 100]
 TURN = ceil(MAX_TURN_COST / (FORWARD_COST + HANDLER_COST))
@@ -379,7 +380,7 @@ class TestAuthenticating:
 
 def test_draining_client_waits_for_no_debt():
     engine = QuotaEngine(limits(produce=1_000), START)
-    engine.acquire("produce", "ANONYMOUS", "etl", START).charge(20_000, START)
+    bucket_of(engine, "produce", "ANONYMOUS", "etl", START).charge(20_000, START)
     waiting, late = Transcript(engine=engine), Transcript(engine=engine)
     waiting.client_sends(m.produce(1, acks=0))
     waiting.broker_got()

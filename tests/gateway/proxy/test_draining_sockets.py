@@ -39,6 +39,7 @@ from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, Mete
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, gateway_address, limits
+from tests.gateway.running import until
 
 HOST = "127.0.0.1"
 CLIENT = (HOST, 40_000)
@@ -187,11 +188,6 @@ def on_uvloop(scenario):
         uvloop.run(limited())
 
     return run
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110 -- the session tells nobody
-        await asyncio.sleep(0)
 
 
 async def leave(place, to_gateway, ended):

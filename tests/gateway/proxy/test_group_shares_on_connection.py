@@ -3,13 +3,14 @@
 import pytest
 
 from gateway.features.groups.feature import Groups
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
 from gateway.steps import at_once
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.consumers import Consumers, batched, jain
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.grouped import grouped
 
 KEY = "request_rate"
 ALL = Group("all", (), {KEY: 10})
@@ -20,7 +21,7 @@ def group(name, clients="", **rest):
 
 
 def settings(*groups):
-    return QuotaSettings(tuple(each.quota for each in groups), groups=groups)
+    return grouped(groups)
 
 
 def started(*groups):

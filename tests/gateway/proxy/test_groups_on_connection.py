@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 
 PAYMENTS = frozenset({("groups", "payments")})
 
@@ -21,7 +23,7 @@ def jobs(**limits):
 
 def settings(*groups, own=None, **rest):
     rows = () if own is None else (EntityQuota(ClientQuotaEntity(None, "job-1"), own),)
-    return QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, **rest)
+    return grouped(groups, *rows, **rest)
 
 
 def produce(correlation_id, size, client_id="job-1"):
@@ -29,7 +31,7 @@ def produce(correlation_id, size, client_id="job-1"):
 
 
 def group_row(t, kind="produce"):
-    (row,) = (row for row in t.engine.snapshot(t.now) if (row.group, row.kind) == ("jobs", kind))
+    (row,) = (row for row in rows_of(t.engine, t.now) if (row.group, row.kind) == ("jobs", kind))
     return row
 
 
@@ -110,7 +112,7 @@ def test_requests_of_all_members_share_a_request_rate():
             t.client_sends(m.metadata(number, client_id=f"job-{index}"))
     assert all(t.paused for t in members)
     assert group_row(members[0], "request_rate").amount_total == 22
-    own = {row.client_id: row.amount_total for row in engine.snapshot(START) if row.kind == "request_rate" and not row.group}
+    own = {row.client_id: row.amount_total for row in rows_of(engine, START) if row.kind == "request_rate" and not row.group}
     assert own == {"job-0": 11, "job-1": 11}
 
 

@@ -15,14 +15,8 @@ from loadtest.testkit.certificates import Authority
 from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, Metered, produced
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import (  # noqa: F401 -- a fixture
-    Place,
-    begin,
-    leave,
-    make_place,
-    on_uvloop,
-    until,
-)
+from tests.gateway.proxy.test_draining_sockets import Place, begin, leave, make_place, on_uvloop  # noqa: F401 -- a fixture
+from tests.gateway.running import until
 
 CROWD = [m.heartbeat(number) for number in range(MAX_IN_FLIGHT + 1)]
 

@@ -1,10 +1,12 @@
 import pytest
 
 from gateway.proxy.identity import Client
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from tests.gateway.proxy.transcript import START, limits
+from tests.gateway.quotas.engines import rows_of
 
 
 def engine_and_client():
@@ -13,7 +15,7 @@ def engine_and_client():
 
 
 def connections(engine):
-    return {(row.kind, row.client_id): row.connections for row in engine.snapshot(START)}
+    return {(row.kind, row.client_id): row.connections for row in rows_of(engine, START)}
 
 
 def test_bucket_is_looked_up_once():

@@ -4,6 +4,7 @@ from gateway.proxy.in_flight import ChargedFetch, Entry, OwnRequest
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import Consumer
 from tests.gateway.proxy.transcript import START, limits
+from tests.gateway.quotas.engines import bucket_of
 
 
 def test_entry_splits_its_key():
@@ -17,7 +18,7 @@ def test_entry_splits_its_key():
 
 def test_fetch_reserves_in_each_bucket_until_its_response():
     engine = QuotaEngine(limits(fetch=1_000.0), START)
-    own, group = (engine.acquire("fetch", "ANONYMOUS", name, START) for name in ("etl", "group"))
+    own, group = (bucket_of(engine, "fetch", "ANONYMOUS", name, START) for name in ("etl", "group"))
     unknown, small = Consumer(), Consumer()
     small.expected = 300
     group.line.reserved(START + 0.75)

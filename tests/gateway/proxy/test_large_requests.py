@@ -8,8 +8,9 @@ import uvloop
 from gateway.proxy.large_requests import BODY_BYTES, HEAD_BYTES, LARGE_BYTES, LargeRequestReader
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import Place, make_place, on_uvloop, until  # noqa: F401 -- a fixture
+from tests.gateway.proxy.test_draining_sockets import Place, make_place, on_uvloop  # noqa: F401 -- a fixture
 from tests.gateway.proxy.transcript import Transcript, limits
+from tests.gateway.running import until
 
 LARGE = 900_000
 REQUESTS = 20

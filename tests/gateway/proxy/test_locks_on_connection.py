@@ -7,16 +7,15 @@ from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_members_on_connection import DEBT, in_debt
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 LOCK_SECONDS = 30
 
 
-def share_fetch(number, epoch=1, max_records=500, version=1, **values):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": 5_000, "topics": []} | values
-    if version >= 1:
-        values |= {"max_records": max_records}
-    return codec.encode_request(ApiKey.SHARE_FETCH, version, values, number, "etl")
+def share_fetch(number, *, version=1, **values):
+    of_version = {"max_records": 500} if version >= 1 else {}
+    return m.share_fetch(number, version=version, **{"epoch": 1, "max_bytes": 5_000} | of_version | values)
 
 
 def share_fetched(number, throttle_time_ms=0, error=0, lock_ms=1_000 * LOCK_SECONDS, version=1):
@@ -103,7 +102,7 @@ def over_bytes(debt=60):
     engine = QuotaEngine(limits(fetch=1_000), START)
     t = share_consumer(engine)
     t.client_sends(share_fetch(1))
-    engine.acquire("fetch", "ANONYMOUS", "etl", START).charge(10_000 + 1_000 * debt, START)
+    bucket_of(engine, "fetch", "ANONYMOUS", "etl", START).charge(10_000 + 1_000 * debt, START)
     t.broker_answers(share_fetched(1))
     t.broker_inbox.clear()
     return t

@@ -2,11 +2,13 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 DEBT = 100.0
@@ -20,7 +22,7 @@ def in_debt(key="request_rate", seconds=DEBT, **limits):
     """A gateway whose client has a debt of that many seconds, at 1 unit a second, from its other connections."""
     engine = QuotaEngine(settings(**{key: 1.0} | limits), START)
     kind = {"request_rate": "request_rate", "request_rates.Metadata": "request_rate.Metadata"}[key]
-    return engine, engine.acquire(kind, "ANONYMOUS", "etl", START), 10 + int(seconds)
+    return engine, bucket_of(engine, kind, "ANONYMOUS", "etl", START), 10 + int(seconds)
 
 
 def join(number, session=45_000, **values):

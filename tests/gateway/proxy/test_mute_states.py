@@ -1,6 +1,7 @@
 import pytest
 
 from gateway.proxy.states import MUTE_TRANSITIONS, IllegalEventError, Mute, MuteEvent, MuteState
+from tests.gateway.proxy.state_table import transitions
 
 E, S = MuteEvent, MuteState
 
@@ -20,16 +21,12 @@ SHORT = {
     "T": S.MUTED_AND_THROTTLED,
     "TP": S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
 }
-
-
-def expected():
-    header, *rows = [line.split() for line in TABLE.strip().splitlines()]
-    return {(S[row[0]], E[event]): SHORT.get(cell) for row in rows for event, cell in zip(header, row[1:], strict=True)}
+EXPECTED = transitions(TABLE, S, E, SHORT)
 
 
 @pytest.mark.parametrize(("before", "event"), [(state, event) for state in S for event in E])
 def test_each_event_in_each_mute_state(before, event):
-    after = expected()[before, event]
+    after = EXPECTED[before, event]
     mute = Mute()
     mute.state = before
     if after is None:
@@ -42,7 +39,7 @@ def test_each_event_in_each_mute_state(before, event):
 
 
 def test_mute_table_has_only_legal_transitions():
-    assert {pair for pair, after in expected().items() if after is not None} == MUTE_TRANSITIONS.keys()
+    assert {pair for pair, after in EXPECTED.items() if after is not None} == MUTE_TRANSITIONS.keys()
 
 
 def test_connection_begins_unmuted():

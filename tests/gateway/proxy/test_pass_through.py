@@ -10,6 +10,7 @@ from gateway.proxy.decision import MAX_OPENED
 from protocol.api_keys import APIS, ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import rows_of
 from tests.protocol import codec
 from tests.protocol.samples import response_frame
 
@@ -203,8 +204,8 @@ def test_any_chunking_forwards_same_bytes(exchanges, by, answers_by, quota):
         assert t.core.idle
     whole_got = bytes(whole.client_inbox)
     cut.client_got(whole_got)
-    assert [row.amount_total for row in cut.engine.snapshot(START)] == [
-        row.amount_total for row in whole.engine.snapshot(START)
+    assert [row.amount_total for row in rows_of(cut.engine, START)] == [
+        row.amount_total for row in rows_of(whole.engine, START)
     ]
     assert cut.counters.requests == whole.counters.requests
 

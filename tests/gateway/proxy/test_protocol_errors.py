@@ -12,6 +12,7 @@ from protocol.errors import ProtocolError
 from protocol.framing import MAX_HEAD_BYTES
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, gateway_address, limits
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 from tests.protocol.proxy_headers import IPV4, binary, line
 from tests.protocol.samples import with_length
@@ -178,7 +179,7 @@ def fetching(version):
 
 
 def put_into_debt(t):
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(20_000, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(20_000, t.now)
 
 
 @pytest.mark.parametrize(("version", "throttled"), [(4, False), (12, False), (17, False), (12, True), (17, True)])

@@ -2,11 +2,13 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 
@@ -144,7 +146,7 @@ def test_new_rate_charges_open_connections():
 
 def test_removed_rate_ends_the_wait_for_its_bucket():
     engine = QuotaEngine(rates(), START)
-    bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
+    bucket = bucket_of(engine, "request_rate", "ANONYMOUS", "etl", START)
     bucket.charge(40, START)
     t = Transcript(engine=engine)
     t.client_sends(m.metadata(0))
@@ -163,7 +165,7 @@ def test_client_without_a_rate_has_no_bucket():
 
 def test_request_in_two_chunks_leaves_the_queue_at_its_turn():
     engine = QuotaEngine(rates(), START)
-    bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
+    bucket = bucket_of(engine, "request_rate", "ANONYMOUS", "etl", START)
     delay, _ = bucket.charge(40, START)
     t = Transcript(engine=engine)
     request = m.metadata(0)

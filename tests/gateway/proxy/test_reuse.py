@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.proxy.reuse import MAX_ANSWER_BYTES
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_any_order import head_of, share_fetch
+from tests.gateway.proxy.test_any_order import head_of
 from tests.gateway.proxy.transcript import Transcript, limits
 from tests.protocol import codec
 
@@ -50,7 +50,7 @@ SCRIPTS = {
     "a broker's mute that has passed": ([(m.heartbeat(1), m.beat(1, throttle_time_ms=1)), (m.heartbeat(2), m.beat(2))], True),
     "an answer without a throttle time": ([(m.heartbeat(1, version=0), m.beat(1, version=0))], False),
     "a login": ([answered(sasl_handshake(1)), (m.produce(2), m.produced(2))], False),
-    "a share session": ([answered(share_fetch(1), responses=[]), (m.produce(2), m.produced(2))], False),
+    "a share session": ([answered(m.share_fetch(1), responses=[]), (m.produce(2), m.produced(2))], False),
     "telemetry": ([answered(telemetry(1)), (m.produce(2), m.produced(2))], False),
     "a long answer": ([(m.fetch(1), m.fetched(1, records=m.batch(MAX_ANSWER_BYTES)))], False),
     "a short answer behind a long one": (

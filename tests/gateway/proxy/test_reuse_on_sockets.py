@@ -11,7 +11,9 @@ from gateway.cluster.kept_connections import STORM, KeptConnections
 from gateway.proxy.sessions import ANSWER_SECONDS
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import HOST, START, Place, begin, until
+from tests.gateway.proxy.test_draining_sockets import HOST, Place, begin
+from tests.gateway.proxy.transcript import START
+from tests.gateway.running import until
 
 
 class StormyPlace(Place):

@@ -5,15 +5,16 @@ import pytest
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_fetch_handler import mixed
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import bucket_of, rows_of
 from tests.protocol import codec
 
 SHADOW = {
@@ -25,7 +26,6 @@ SHADOW = {
 }
 """A burst is the amount of ten seconds; eleven for mutations."""
 GROUP = Group("all", (GroupRule(user="*"),), shadow=SHADOW)
-SHARE_FETCH = {"group_id": "g", "member_id": "m", "share_session_epoch": 0, "max_bytes": 2**31 - 1, "topics": []}
 
 
 def settings(*, real=None, **rest):
@@ -38,12 +38,8 @@ def transcript(of=None, recorder=None):
     return Transcript(engine=EngineWithShadows(of or settings(), START), handlers=handlers, recorder=recorder)
 
 
-def share_fetch(correlation_id):
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, SHARE_FETCH, correlation_id, "etl")
-
-
 def shadows(t, kind):
-    return [row for row in t.engine.snapshot(t.now) if row.shadow and row.kind == kind and (row.client_id or row.group)]
+    return [row for row in rows_of(t.engine, t.now) if row.shadow and row.kind == kind and (row.client_id or row.group)]
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
@@ -56,8 +52,8 @@ def test_requests_over_a_shadow_pass_at_once(algorithm, by):
             *(m.produce(number + each, size=400) for each in range(3)),
             m.fetch(number + 3),
             m.fetch(number + 4),
-            share_fetch(number + 5),
-            share_fetch(number + 6),
+            m.share_fetch(number + 5),
+            m.share_fetch(number + 6),
             m.metadata(number + 7),
         ]
         t.client_sends(*requests, by=by)
@@ -100,7 +96,7 @@ def test_real_limit_on_mutations_is_enforced_beside_a_shadow():
     for number in range(2):
         t.client_sends(mutation_session.create(number, {f"a{number}": 60}))
         controller.serve()
-    (real,) = (row for row in t.engine.snapshot(t.now) if row.kind == "controller_mutation" and not row.shadow)
+    (real,) = (row for row in rows_of(t.engine, t.now) if row.kind == "controller_mutation" and not row.shadow)
     assert (real.throttled_total, real.unenforced_total, real.amount_total) == (1, 0, 60)
     assert [row.amount_total for row in shadows(t, "controller_mutation")] == [60, 60]
 
@@ -129,7 +125,7 @@ def test_shadows_count_only_responses_that_are_sent(algorithm):
 def test_shadows_count_the_sent_part_of_a_response():
     t = transcript(settings(real={"consumer_byte_rate": 1_000}, algorithm="window"))
     t.client_sends(m.fetch(1, session=(77, 3)))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(10_000, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(10_000, t.now)
     t.broker_answers(mixed(1, [0]))
     size = len(mixed(1, [])) - 5
     assert [row.amount_total for row in shadows(t, "fetch")] == [size, size]

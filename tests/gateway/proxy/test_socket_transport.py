@@ -14,6 +14,7 @@ import uvloop
 from gateway import clock
 from gateway.proxy.poller import MAX_EVENTS, Poller, make_poller
 from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, MAX_BUFFER_PARTS, READ_BYTES, SocketTransport, dial
+from tests.gateway.running import until
 
 LINGER_ZERO = struct.pack("ii", 1, 0)
 """For SO_LINGER: the kernel resets the connection at its close."""
@@ -84,11 +85,6 @@ class Side:
 async def side():
     async with asyncio.timeout(60), AsyncExitStack() as open_:
         yield Side(open_)
-        await asyncio.sleep(0)
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110 -- a transport tells nobody of its state
         await asyncio.sleep(0)
 
 

@@ -12,6 +12,7 @@ from gateway.proxy.states import (
     RequestEvent,
     RequestState,
 )
+from tests.gateway.proxy.state_table import transitions
 
 S, E = RequestState, RequestEvent
 
@@ -27,25 +28,21 @@ DRAINING_WAITING  DRAINING     DRAINING     DRAINING_WAITING  -        -        
 HALF_CLOSED       HALF_CLOSED  HALF_CLOSED  -                 -        -                 -            CLOSED
 CLOSED            -            CLOSED       -                 -        CLOSED            CLOSED       CLOSED
 """
-
-
-def expected():
-    header, *rows = [line.split() for line in TABLE.strip().splitlines()]
-    return {(S[row[0]], E[event]): cell for row in rows for event, cell in zip(header, row[1:], strict=True)}
+EXPECTED = transitions(TABLE, S, E)
 
 
 @pytest.mark.parametrize(("state", "event"), [(state, event) for state in S for event in E])
 def test_only_transitions_of_the_table_are_legal(state, event):
     direction = RequestDirection()
     direction.state = state
-    after = expected()[state, event]
-    if after == "-":
+    after = EXPECTED[state, event]
+    if after is None:
         with pytest.raises(IllegalEventError, match=f"{event.name} in state {state.name}"):
             direction.fire(event)
         assert direction.state is state
     else:
         direction.fire(event)
-        assert direction.state is S[after]
+        assert direction.state is after
 
 
 @pytest.mark.parametrize("state", [state for state in S if state not in (S.HALF_CLOSED, S.CLOSED)])

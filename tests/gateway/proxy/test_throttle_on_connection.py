@@ -5,13 +5,15 @@ from itertools import pairwise
 import pytest
 
 from gateway.proxy.channel_throttle import mute_left
-from gateway.proxy.request_stream import MAX_IN_FLIGHT
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.proxy.in_flight import MAX_IN_FLIGHT
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.line import Consumer
+from gateway.quotas.settings import QuotaSettings
 from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import bucket_of
 
 # 1000 bytes per second, a burst of 10 000: a request of 10 500 bytes is half a second too much.
 OVER = 10_500
@@ -327,7 +329,7 @@ def test_window_without_its_burst_unmutes_nobody_early(limit, left):
 
 
 def bucket_of_consumers(**rest):
-    return QuotaEngine(limits(fetch=1_000, **rest), START).acquire("fetch", "", "etl", START)
+    return bucket_of(QuotaEngine(limits(fetch=1_000, **rest), START), "fetch", "", "etl", START)
 
 
 @pytest.mark.parametrize("limit", [1_000.0, 500.0, None])
@@ -358,7 +360,7 @@ def test_mute_ends_without_enforcement():
 
 
 def test_mute_ends_without_a_limit():
-    bucket = QuotaEngine(QuotaSettings(), START).acquire("fetch", "", "etl", START)
+    bucket = bucket_of(QuotaEngine(QuotaSettings(), START), "fetch", "", "etl", START)
     assert mute_left(bucket, 5.0, 1_000.0, START) == 0.0
 
 

@@ -24,9 +24,9 @@ from tests.gateway.proxy.test_draining_sockets import (
     leave_bytes_behind,
     overfill_broker,
     server_context,
-    until,
 )
 from tests.gateway.proxy.tls.test_tls_transport import Below
+from tests.gateway.running import until
 
 DAMAGED_RECORD = bytes.fromhex("1703030040") + bytes(64)
 

@@ -6,8 +6,9 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.proxy.counters import Counters
 from gateway.proxy.decision import MAX_OPENED
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import authenticate, authenticated, handshake, handshaken, log_in, passes
 from tests.gateway.proxy.transcript import START, Transcript

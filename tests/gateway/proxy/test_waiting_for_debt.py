@@ -6,14 +6,16 @@ from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.proxy.counters import Counters
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.first_requests import MAX_KEPT_TURNS
 from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as mutations_messages
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import bucket_of, rows_of
 from tests.protocol import codec
 
 # Each quota here is 1 000 bytes/s with a burst of 10 000 bytes.
@@ -39,7 +41,7 @@ def indebted(seconds, *, settings=None):
 
 
 def debt(engine):
-    (row,) = (row for row in engine.snapshot(START) if row.kind == "produce")
+    (row,) = (row for row in rows_of(engine, START) if row.kind == "produce")
     return -row.tokens
 
 
@@ -324,7 +326,7 @@ def create_topic(correlation_id, version):
 def test_permissive_creation_waits_for_debt(version, waits):
     settings = QuotaSettings((entity(client_id="etl", controller_mutation_rate=1.0),))
     engine = QuotaEngine(settings, START)
-    engine.acquire("controller_mutation", "ANONYMOUS", "etl", START).charge(100, START)
+    bucket_of(engine, "controller_mutation", "ANONYMOUS", "etl", START).charge(100, START)
     t = Transcript(engine=engine, handlers=mutations.handler_factories(KnownTopics()))
     t.client_sends(create_topic(1, version))
     t.broker_got(mutations_messages.metadata_request(1, ["t"]))
@@ -343,7 +345,7 @@ def test_request_after_refused_waiting_one_waits_for_debt():
     engine.recall()
     t.passes(20.0)
     assert t.client_inbox, "a paused volume refuses the request"
-    engine.acquire("produce", "ANONYMOUS", "etl", t.now).charge(20 * LIMIT, t.now)
+    bucket_of(engine, "produce", "ANONYMOUS", "etl", t.now).charge(20 * LIMIT, t.now)
     gate.delay, gate.paused = 0.0, False
     engine.recall()
     t.passes(1.0)
@@ -358,7 +360,7 @@ def test_request_waits_for_other_kind_after_change_of_quotas():
     both, one = (QuotaSettings((entity(client_id="etl", **rates),)) for rates in (by_kind, {"request_rates.Metadata": 10.0}))
     engine = QuotaEngine(both, START)
     for kind in ("request_rate", "request_rate.Metadata"):
-        engine.acquire(kind, "ANONYMOUS", "etl", START).charge(300, START)
+        bucket_of(engine, kind, "ANONYMOUS", "etl", START).charge(300, START)
     t = Transcript(engine=engine)
     t.client_sends(m.metadata(2))
     t.configure(one)
@@ -435,8 +437,8 @@ class CrowdedOut(Transcript):
         super().__init__(
             engine=QuotaEngine(QuotaSettings((entity(client_id=DEFAULT, producer_byte_rate=LIMIT),)), START, max_buckets=3)
         )
-        self.others = [self.engine.acquire("produce", "", name, START) for name in "abc"]
-        self.shared = self.engine.acquire("produce", "", "d", START)
+        self.others = [bucket_of(self.engine, "produce", "", name, START) for name in "abc"]
+        self.shared = bucket_of(self.engine, "produce", "", "d", START)
 
     def finds_room(self):
         """The other clients leave, and a second passes."""

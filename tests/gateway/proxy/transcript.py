@@ -9,10 +9,12 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory, RequestGate
 from gateway.proxy.produce_gate import ProducedTopics, ProduceGate
 from gateway.proxy.wire import Data, Recorder
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.bodies.addresses import Translate
+from tests.gateway.quotas.engines import rows_of
 
 START = 1_000.0
 
@@ -206,7 +208,7 @@ class Transcript:
         return self.core.throttle.cause.partition(" of ")[0]
 
     def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
-        (row,) = (row for row in self.engine.snapshot(self.now) if (row.kind, row.client_id) == (kind, client_id))
+        (row,) = (row for row in rows_of(self.engine, self.now) if (row.kind, row.client_id) == (kind, client_id))
         return row
 
     def _read_socket(self) -> None:

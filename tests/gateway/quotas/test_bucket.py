@@ -5,16 +5,19 @@ from math import inf
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Resolution, Source, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.line import LONGEST_TURN_SECONDS, Consumer
 from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.rate import WindowMeter
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.quotas.usage_rows import usage_row
+from tests.gateway.quotas.consumers import consumer
+from tests.gateway.quotas.engines import bucket_of
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -30,12 +33,6 @@ def bucket(kind="fetch", *, meter=None, enforce=True, window=SHORT, limit=LIMIT,
     resolution = Resolution(Tags(None, "etl"), None if unlimited else limit, ClientQuotaEntity(None, "etl"), source=Source.FILE)
     found = None if unlimited else meter or token_bucket()
     return Bucket(KINDS[kind], resolution, found, Policy(enforce, window, START), KindTotals(), START)
-
-
-def consumer(expected):
-    found = Consumer()
-    found.expected = expected
-    return found
 
 
 def test_new_bucket_has_used_nothing():
@@ -478,8 +475,8 @@ def test_rebound_bucket_keeps_the_marks_that_stay():
 def test_acquired_bucket_of_a_default_is_not_configured():
     quotas = (EntityQuota(ClientQuotaEntity(None, "etl"), {"producer_byte_rate": LIMIT}),)
     engine = QuotaEngine(QuotaSettings(quotas), START)
-    assert engine.acquire("produce", "alice", "etl", START).resolution.configured
-    assert not engine.acquire("produce", "alice", "other", START).resolution.configured
+    assert bucket_of(engine, "produce", "alice", "etl", START).resolution.configured
+    assert not bucket_of(engine, "produce", "alice", "other", START).resolution.configured
 
 
 def test_shown_total_never_falls():

@@ -3,16 +3,18 @@
 import pytest
 
 from gateway.quotas.debts import DebtFilter, DebtFilterError, clear_debts
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, short_name
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.proxy.transcript import START, limits
+from tests.gateway.quotas.engines import bucket_of
 
 
 def engine(algorithm="token_bucket"):
     found = QuotaEngine(limits(produce=1_000, fetch=1_000, algorithm=algorithm), START)
     for kind in ("produce", "fetch"):
-        found.acquire(kind, "ANONYMOUS", "etl", START).charge(13_000, START)
+        bucket_of(found, kind, "ANONYMOUS", "etl", START).charge(13_000, START)
     return found
 
 
@@ -22,7 +24,7 @@ def test_cleared_debt_throttles_nobody(algorithm):
     covered, cleared = clear_debts(quotas.buckets(), DebtFilter(client_id="etl"), START)
     assert {bucket.kind.name for bucket in covered} == {"produce", "fetch"}
     assert [debt.seconds for debt in cleared] == [3.0, 3.0]
-    assert quotas.acquire("produce", "ANONYMOUS", "etl", START).throttle_left(START) == 0.0
+    assert bucket_of(quotas, "produce", "ANONYMOUS", "etl", START).throttle_left(START) == 0.0
     assert clear_debts(quotas.buckets(), DebtFilter(client_id="etl"), START)[1] == []
 
 
@@ -31,7 +33,7 @@ def test_other_kinds_and_clients_keep_their_debts():
     _, cleared = clear_debts(quotas.buckets(), DebtFilter(client_id="etl", kind="fetch"), START)
     assert [debt.kind for debt in cleared] == ["fetch"]
     assert clear_debts(quotas.buckets(), DebtFilter(client_id="other"), START) == (set(), [])
-    assert quotas.acquire("produce", "ANONYMOUS", "etl", START).throttle_left(START) == 3.0
+    assert bucket_of(quotas, "produce", "ANONYMOUS", "etl", START).throttle_left(START) == 3.0
 
 
 def test_debt_of_a_group_is_cleared_by_its_name():
@@ -59,13 +61,13 @@ NAMES = {
 def test_client_is_named_as_tables_show_it(case):
     client_id, wanted, found = NAMES[case]
     quotas = QuotaEngine(limits(produce=1_000, client_id=client_id), START)
-    quotas.acquire("produce", "ANONYMOUS", client_id, START).charge(13_000, START)
+    bucket_of(quotas, "produce", "ANONYMOUS", client_id, START).charge(13_000, START)
     assert bool(clear_debts(quotas.buckets(), DebtFilter(client_id=wanted), START)[1]) is found
 
 
 def test_empty_client_id_does_not_match_whole_user():
     quotas = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": 1_000}),)), START)
-    quotas.acquire("produce", "alice", "etl", START).charge(13_000, START)
+    bucket_of(quotas, "produce", "alice", "etl", START).charge(13_000, START)
     assert clear_debts(quotas.buckets(), DebtFilter(client_id=""), START)[1] == []
     assert len(clear_debts(quotas.buckets(), DebtFilter(user="alice"), START)[1]) == 1
 
@@ -105,6 +107,6 @@ def test_rate_of_requests_includes_those_of_its_apis(kind, cleared):
     limits = {"request_rate": 5.0, "request_rates.Metadata": 5.0}
     quotas = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),)), START)
     for name in ("request_rate", "request_rate.Metadata"):
-        quotas.acquire(name, "ANONYMOUS", "etl", START).charge(60, START)
+        bucket_of(quotas, name, "ANONYMOUS", "etl", START).charge(60, START)
     _, debts = clear_debts(quotas.buckets(), DebtFilter.parse({"client-id": "etl", "kind": kind}), START)
     assert [debt.kind for debt in debts] == cleared

@@ -4,15 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import Metering, QuotaSettings
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
 from gateway.quotas.usage_rows import usage_row
+from tests.gateway.quotas.engines import bucket_of, rows_of
 
 START = 5_000.0
 WITHIN = (0.0, False)
@@ -37,7 +39,7 @@ def engine(of=ALICE_1000, **bounds):
 
 
 def rows(subject, now):
-    return {(row.kind, row.user, row.client_id): row for row in subject.snapshot(now)}
+    return {(row.kind, row.user, row.client_id): row for row in rows_of(subject, now)}
 
 
 def ticks(subject, first, last):
@@ -56,7 +58,7 @@ def test_memory_is_the_longest_window_of_all_kinds():
 
 def test_episode_begins_with_first_throttle_and_outlasts_pauses():
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     assert bucket.episode.seconds(START) is None
     bucket.charge(20_000, START)
     throttled_until = START + bucket.throttle_left(START)
@@ -68,7 +70,7 @@ def test_episode_begins_with_first_throttle_and_outlasts_pauses():
 
 def test_episode_ends_after_quiet_time_and_forgets_addresses():
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(20_000, START)
     bucket.episode.note_address("10.0.0.1")
     over = START + bucket.throttle_left(START) + EPISODE_QUIET_SECONDS
@@ -81,7 +83,7 @@ def test_episode_ends_after_quiet_time_and_forgets_addresses():
 
 
 def test_latest_addresses_are_kept():
-    bucket = engine().acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(engine(), "produce", "alice", "etl", START)
     for number in (*range(MAX_ADDRESSES + 2), 5):
         bucket.episode.note_address(f"10.0.0.{number}")
     shown = usage_row(bucket, START).addresses
@@ -93,10 +95,10 @@ def test_latest_addresses_are_kept():
 
 def test_clients_of_same_tags_share_a_bucket():
     subject = engine()
-    one, two = (subject.acquire("produce", "alice", client, START) for client in ("etl", "app"))
+    one, two = (bucket_of(subject, "produce", "alice", client, START) for client in ("etl", "app"))
     assert one is two
     assert one.connections == 2
-    assert subject.acquire("fetch", "alice", "etl", START) is not one
+    assert bucket_of(subject, "fetch", "alice", "etl", START) is not one
     subject.release(one, START)
     subject.release(one, START)
     with pytest.raises(ValueError, match="released more often"):
@@ -105,7 +107,7 @@ def test_clients_of_same_tags_share_a_bucket():
 
 def test_client_without_quota_is_measured_and_never_throttled():
     subject = engine(settings())
-    bucket = subject.acquire("produce", "bob", "etl", START)
+    bucket = bucket_of(subject, "produce", "bob", "etl", START)
     assert [bucket.charge(10**12, START), bucket.admit(START), bucket.throttle_left(START)] == [WITHIN, WITHIN, 0.0]
     assert bucket.fetch_allowance(0, START) is None
     row = rows(subject, START)["produce", "", "etl"]
@@ -114,7 +116,7 @@ def test_client_without_quota_is_measured_and_never_throttled():
 
 def test_exempt_client_shows_its_exemption():
     subject = engine(settings((DEFAULT, None, 1.0), exempt=[(None, "mirror")]))
-    bucket = subject.acquire("produce", "bob", "mirror", START)
+    bucket = bucket_of(subject, "produce", "bob", "mirror", START)
     assert bucket.charge(10**9, START) == WITHIN
     assert rows(subject, START)["produce", "", "mirror"].level == "client-id=mirror (exempt)"
 
@@ -125,7 +127,7 @@ def test_exempt_client_shows_its_exemption():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_client_over_quota_is_throttled_and_counted(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == WITHIN
     assert bucket.charge(500, START) == (pytest.approx(0.5), True)
     row = rows(subject, START)["produce", "alice", ""]
@@ -140,7 +142,7 @@ def test_client_over_quota_is_throttled_and_counted(algorithm):
 )
 def test_fetch_is_refused_if_wait_is_a_millisecond_or_more(over, wait):
     subject = engine()
-    bucket = subject.acquire("fetch", "alice", "etl", START)
+    bucket = bucket_of(subject, "fetch", "alice", "etl", START)
     bucket.meter.charge(10_000 + over, START)
     assert bucket.admit(START) == (pytest.approx(wait), wait > 0.0)
     assert bucket.throttled_total == (1 if wait else 0)
@@ -161,7 +163,7 @@ def test_fetch_is_refused_if_wait_is_a_millisecond_or_more(over, wait):
 )
 def test_fetch_allowance_follows_balance_and_batch(used, batch_bytes, allowance):
     subject = engine()
-    bucket = subject.acquire("fetch", "alice", "etl", START)
+    bucket = bucket_of(subject, "fetch", "alice", "etl", START)
     bucket.charge(used, START)
     assert bucket.fetch_allowance(batch_bytes, START) == allowance
     subject.apply(replace(ALICE_1000, enforce=False), START)
@@ -171,7 +173,7 @@ def test_fetch_allowance_follows_balance_and_batch(used, batch_bytes, allowance)
 @pytest.mark.parametrize("delay", [*THROTTLE_BOUNDS, 0.0007, 700.0])
 def test_throttle_decisions_fill_a_histogram(delay):
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.meter.charge(10_000, START)
     bucket.charge(round(delay * 1000), START)
     totals = {total.kind: total for total in subject.throttle_totals()}
@@ -186,7 +188,7 @@ def test_throttle_decisions_fill_a_histogram(delay):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == WITHIN
     for _ in range(4):  # each exceeds the quota by half a second; no client waits, so no debt accumulates
         assert (bucket.charge(500, START), bucket.admit(START), bucket.throttle_left(START)) == ((0.5, False), WITHIN, 0.0)
@@ -199,7 +201,7 @@ def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_enforcement_starts_without_debt_or_burst(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
     subject.apply(replace(ALICE_1000, algorithm=algorithm), START)
     assert bucket.charge(100, START) == (pytest.approx(0.1), True)
@@ -208,7 +210,7 @@ def test_enforcement_starts_without_debt_or_burst(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_enforcement_starts_without_debts_by_peers(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False), shared=True)
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(100, START)
     for _ in range(3):
         bucket.charge_others(10_000, START, no_debt=False)
@@ -219,7 +221,7 @@ def test_enforcement_starts_without_debts_by_peers(algorithm):
 
 def test_reload_of_enforced_quotas_keeps_debts():
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(15_000, START)
     subject.apply(ALICE_1000, START)
     assert bucket.throttle_left(START) == 5.0
@@ -232,11 +234,11 @@ def test_reload_of_enforced_quotas_keeps_debts():
 @pytest.mark.parametrize(("limit", "delay"), [(2_000.0, 0.0), (500.0, 21.0), (1_000.0, 5.5)])
 def test_changed_limit_keeps_use(algorithm, limit, delay):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(15_000, START)
     subject.apply(settings(("alice", None, limit), algorithm=algorithm), START)
     assert subject.generation == 1
-    assert subject.acquire("produce", "alice", "etl", START) is bucket
+    assert bucket_of(subject, "produce", "alice", "etl", START) is bucket
     if algorithm == "token_bucket":  # a debt of 5000 bytes, or the excess over the new limit's window
         delay = 5_500 / limit
     assert bucket.charge(500, START) == (pytest.approx(delay), delay > 0.0)
@@ -245,7 +247,7 @@ def test_changed_limit_keeps_use(algorithm, limit, delay):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_first_limit_gives_neither_burst_nor_debt(algorithm):
     subject = engine(settings(algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
     subject.apply(settings((None, "etl", 1_000.0), algorithm=algorithm), START)
     assert bucket.throttle_left(START) == 0.0
@@ -255,7 +257,7 @@ def test_first_limit_gives_neither_burst_nor_debt(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_old_use_does_not_count_against_new_limit(algorithm):
     subject = engine(settings(algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
     ticks(subject, 1, 20)
     subject.apply(settings((None, "etl", 1_000.0), algorithm=algorithm), START + 20)
@@ -265,10 +267,10 @@ def test_old_use_does_not_count_against_new_limit(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_client_with_new_tags_keeps_its_recent_use(algorithm):
     subject = engine(settings(algorithm=algorithm))
-    old = subject.acquire("produce", "alice", "etl", START)
+    old = bucket_of(subject, "produce", "alice", "etl", START)
     old.charge(9_000, START)
     subject.apply(settings(("alice", None, 1_000.0), algorithm=algorithm), START)
-    new = subject.acquire("produce", "alice", "etl", START, used=old.used_lately())
+    new = bucket_of(subject, "produce", "alice", "etl", START, used=old.used_lately())
     assert new is not old
     assert new.resolution.tags == Tags("alice", None)
     assert new.charge(1_500, START) == (pytest.approx(0.5), True)
@@ -276,7 +278,7 @@ def test_client_with_new_tags_keeps_its_recent_use(algorithm):
 
 def test_removed_limit_throttles_nobody():
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(50_000, START)
     subject.apply(settings(), START)
     assert (bucket.charge(50_000, START), bucket.throttle_left(START)) == (WITHIN, 0.0)
@@ -286,7 +288,7 @@ def test_removed_limit_throttles_nobody():
 @pytest.mark.parametrize(("algorithm", "other"), [ALGORITHMS, ALGORITHMS[::-1]])
 def test_changed_algorithm_keeps_recent_use_but_no_debt(algorithm, other):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(15_000, START)
     subject.apply(replace(ALICE_1000, algorithm=other), START)
     assert bucket.throttle_left(START) == 0.0
@@ -295,7 +297,7 @@ def test_changed_algorithm_keeps_recent_use_but_no_debt(algorithm, other):
 
 def test_changed_window_forgets_older_use():
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(90_000, START)
     ticks(subject, 1, 200)
     bucket.charge(2_000, START + 200)
@@ -312,7 +314,7 @@ def test_changed_window_forgets_older_use():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_used_ratio_is_one_at_the_quota(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     for second in range(1, 41):
         bucket.charge(1_000, START + second - 0.5)
         subject.tick(START + second)
@@ -322,7 +324,7 @@ def test_used_ratio_is_one_at_the_quota(algorithm):
 
 def test_rate_falls_to_zero_after_its_window():
     subject = engine()
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(5_000, START)
     seen = []
     for second in range(1, 13):
@@ -333,7 +335,7 @@ def test_rate_falls_to_zero_after_its_window():
 
 def test_long_window_is_exact_with_few_marks():
     subject = engine(settings((None, "etl", 1_000.0), window=Window(10_000, 60)))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(600_000, START)
     ticks(subject, 1, 10_000)
     assert len(bucket.marks) == 121
@@ -344,7 +346,7 @@ def test_long_window_is_exact_with_few_marks():
 def test_each_kind_counts_over_its_own_window():
     metering = {"controller_mutation": Metering("token_bucket", Window(100, 1.0))}
     subject = engine(settings((None, "etl", 5.0), metering=metering))
-    bytes_, partitions = (subject.acquire(kind, "alice", "etl", START) for kind in ("produce", "controller_mutation"))
+    bytes_, partitions = (bucket_of(subject, kind, "alice", "etl", START) for kind in ("produce", "controller_mutation"))
     for bucket in (bytes_, partitions):
         bucket.charge(300, START)
     ticks(subject, 1, 50)
@@ -355,7 +357,7 @@ def test_each_kind_counts_over_its_own_window():
 @pytest.mark.parametrize("samples", [5, 12, 100, 1_000])
 def test_changed_window_keeps_recent_use(algorithm, samples):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     for second in range(1, 9):
         bucket.charge(1_000, START + second)
         subject.tick(START + second)
@@ -369,7 +371,7 @@ def test_changed_window_keeps_recent_use(algorithm, samples):
 @pytest.mark.parametrize("samples", [3, 12, 100])
 def test_changed_window_keeps_debt(kind, samples, shared):
     subject = engine(shared=shared)
-    bucket = subject.acquire(kind, "alice", "etl", START)
+    bucket = bucket_of(subject, kind, "alice", "etl", START)
     bucket.charge(50_000, START)
     owed = bucket.throttle_left(START)
     subject.apply(replace(ALICE_1000, window=Window(samples, 1.0)), START)
@@ -379,7 +381,7 @@ def test_changed_window_keeps_debt(kind, samples, shared):
 def test_changed_window_keeps_presumed_use():
     subject = engine(shared=True)
     subject.meters.part = Part(0.5, 10.0)
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(1_000, START)
     subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START)
     assert bucket.meter.presumed == 1_000.0
@@ -393,7 +395,7 @@ def test_changed_window_keeps_presumed_use():
 
 
 def crowd(subject, count, first=0, kind="produce"):
-    return [subject.acquire(kind, "u", f"client-{number}", START) for number in range(first, first + count)]
+    return [bucket_of(subject, kind, "u", f"client-{number}", START) for number in range(first, first + count)]
 
 
 def test_clients_over_max_buckets_share_one_per_level():
@@ -403,9 +405,9 @@ def test_clients_over_max_buckets_share_one_per_level():
     assert len({id(bucket) for bucket in (*own, *shared)}) == 4
     assert subject.overflowed == 5
     assert shared[0].resolution.limit == 1_000.0
-    assert subject.acquire("produce", "alice", "x", START).resolution.limit == 7.0
+    assert bucket_of(subject, "produce", "alice", "x", START).resolution.limit == 7.0
     assert crowd(subject, 3) == own  # a client with a bucket keeps it
-    assert subject.acquire("fetch", "u", "client-4", START).resolution.tags == Tags(
+    assert bucket_of(subject, "fetch", "u", "client-4", START).resolution.tags == Tags(
         None, "client-4"
     )  # each kind counts separately
 
@@ -429,21 +431,21 @@ def test_changed_quota_reaches_overflow_bucket(changed, limit):
 def test_client_cannot_enter_overflow_bucket_by_name():
     subject = engine(settings((DEFAULT, DEFAULT, 1_000.0)), max_buckets=2)
     level = "user=<default>, client-id=<default>"
-    namesake = subject.acquire("produce", "<other>", level, START)
+    namesake = bucket_of(subject, "produce", "<other>", level, START)
     crowd(subject, 1)
     (shared,) = crowd(subject, 1, first=1)
     assert shared.resolution.tags == Tags("<other>", level, overflow=True, owner="user=u")
     assert shared is not namesake
-    assert subject.acquire("produce", "<other>", level, START) is namesake
+    assert bucket_of(subject, "produce", "<other>", level, START) is namesake
 
 
 @pytest.mark.parametrize("name", ["<other>", "\\<other>", "\\\\<other>"])
 def test_client_cannot_pose_as_the_other_label(name):
     subject = engine(settings(), max_labelled=2)
-    subject.acquire("fetch", "u", name, START)
-    subject.acquire("fetch", "u", "another", START)
-    subject.acquire("fetch", "u", "one more", START)
-    assert {row.client_id for row in subject.snapshot(START)} == {"\\" + name, "another", "<other>"}
+    bucket_of(subject, "fetch", "u", name, START)
+    bucket_of(subject, "fetch", "u", "another", START)
+    bucket_of(subject, "fetch", "u", "one more", START)
+    assert {row.client_id for row in rows_of(subject, START)} == {"\\" + name, "another", "<other>"}
     assert Tags(name, None).shown == ("\\" + name, "")
 
 
@@ -464,7 +466,7 @@ def test_labelled_buckets_are_bounded_and_rest_is_summed():
 def test_shown_rows_have_distinct_names():
     subject = engine(settings(), max_buckets=2, max_labelled=10)
     crowd(subject, 6)
-    names = [(row.kind, row.user, row.client_id) for row in subject.snapshot(START)]
+    names = [(row.kind, row.user, row.client_id) for row in rows_of(subject, START)]
     assert len(names) == len(set(names)) == 3
 
 
@@ -474,11 +476,11 @@ def test_dropped_bucket_stays_in_the_unnamed_sum():
         bucket.charge(100, START)
         bucket.note_early(0.5)
         subject.release(bucket, START)
-    (other,) = subject.snapshot(START)
+    (other,) = rows_of(subject, START)
     assert (other.amount_total, other.early_total) == (300, 3)
     ticks(subject, 1, 1)
     subject.tick(START + 2 * BUCKET_IDLE_SECONDS)
-    (other,) = subject.snapshot(START + 2 * BUCKET_IDLE_SECONDS)
+    (other,) = rows_of(subject, START + 2 * BUCKET_IDLE_SECONDS)
     assert (other.client_id, other.amount_total, other.early_total, other.connections) == ("<other>", 300, 3, 0)
 
 
@@ -493,7 +495,7 @@ def test_dropped_bucket_stays_in_the_unnamed_sum():
 )
 def test_bucket_unused_for_an_hour_is_dropped(algorithm, after, connected, dropped):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(100, START)
     if not connected:
         subject.release(bucket, START)
@@ -505,18 +507,18 @@ def test_bucket_unused_for_an_hour_is_dropped(algorithm, after, connected, dropp
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_bucket_in_debt_is_never_dropped(algorithm):
     subject = engine(settings(("alice", None, 1.0), algorithm=algorithm, window=Window(2, 7_200)))
-    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket = bucket_of(subject, "produce", "alice", "etl", START)
     bucket.charge(10**6, START)
     subject.release(bucket, START)
     subject.tick(START + 1)
     subject.tick(START + BUCKET_IDLE_SECONDS + 10)
-    assert subject.acquire("produce", "alice", "etl", START + BUCKET_IDLE_SECONDS + 10) is bucket
+    assert bucket_of(subject, "produce", "alice", "etl", START + BUCKET_IDLE_SECONDS + 10) is bucket
 
 
 def test_full_table_drops_idle_buckets_sooner():
     subject = engine(settings(), max_buckets=4)
     for user in "abcd":
-        subject.release(subject.acquire("produce", user, user, START), START)
+        subject.release(bucket_of(subject, "produce", user, user, START), START)
     subject.tick(START + 2)
     crowd(subject, 3, first=4)
     assert subject.overflowed == 0
@@ -524,12 +526,12 @@ def test_full_table_drops_idle_buckets_sooner():
 
 def test_bucket_charged_without_acquire_stays():
     subject = engine(settings())
-    bucket = subject.acquire("fetch", "alice", "etl", START)
+    bucket = bucket_of(subject, "fetch", "alice", "etl", START)
     subject.release(bucket, START)
     for half_hour in range(1, 9):  # a response is charged after its client has changed its name
         bucket.charge(1, START + half_hour * 1800)
         subject.tick(START + half_hour * 1800)
-    assert subject.acquire("fetch", "alice", "etl", START + 9 * 1800) is bucket
+    assert bucket_of(subject, "fetch", "alice", "etl", START + 9 * 1800) is bucket
 
 
 NAMES = [None, "a", "b", DEFAULT]
@@ -573,7 +575,7 @@ def test_change_reaches_every_affected_bucket(tables, max_buckets, by_api, early
         subject.apply(step, START, changes if early else subject.prepare(step))
         for user in ("a", "b", "c"):
             for client_id in ("a", "b", "c"):
-                subject.acquire("produce", user, client_id, START)
+                bucket_of(subject, "produce", user, client_id, START)
         whole = QuotaTable(of(table).quotas, of(table).dynamic)
         for bucket in subject.buckets():
             expected = whole.again("producer_byte_rate", bucket.resolution)

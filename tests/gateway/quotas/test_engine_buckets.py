@@ -7,7 +7,7 @@ from math import isfinite
 import pytest
 
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.groups import Group, GroupRule
@@ -16,10 +16,13 @@ from gateway.quotas.kinds import KINDS
 from gateway.quotas.labels import STEP_BUCKETS
 from gateway.quotas.line import Consumer
 from gateway.quotas.meter import Window, throttle_time_ms
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.shared_meter import Part
 from gateway.quotas.usage_rows import usage_row
 from protocol.throttle import MAX_THROTTLE_MS
+from tests.gateway.quotas.engines import bucket_of, rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 1_000.0
 WINDOW = Window(3, 1.0)
@@ -33,7 +36,7 @@ def settings(limit=1_000.0, *rows, **rest):
 def engine(*, limit=1_000.0, clients=(), **rest):
     found = QuotaEngine(settings(limit), START, **rest)
     for name in clients:
-        found.acquire("produce", "", name, START)
+        bucket_of(found, "produce", "", name, START)
     return found
 
 
@@ -48,7 +51,7 @@ def shadow_engine(clients):
 def tree(ceiling):
     limits = {} if ceiling is None else {"producer_byte_rate": ceiling}
     groups = (Group("all", (), limits), Group("jobs", (GroupRule(client_id="job-*"),), parent="all"))
-    return QuotaSettings(tuple(group.quota for group in groups), groups=groups, window=WINDOW)
+    return grouped(groups, window=WINDOW)
 
 
 def test_internal_bucket_belongs_to_nobody():
@@ -93,7 +96,7 @@ def test_peers_name_only_entities_with_a_quota_and_room():
 
 def test_peer_finds_no_bucket_without_a_limit():
     subject = engine()
-    subject.acquire("fetch", "", "a", START)
+    bucket_of(subject, "fetch", "", "a", START)
     assert subject.peer_account("fetch", Tags(None, "a"), START) is None
 
 
@@ -115,35 +118,35 @@ def forgotten(subject, bucket):
 
 def test_charge_to_a_forgotten_bucket_reaches_the_next_one():
     subject = engine()
-    old = subject.acquire("produce", "", "a", START)
+    old = bucket_of(subject, "produce", "", "a", START)
     now = forgotten(subject, old)
     assert old.charge(5_000, now) == (3.0, True)
     old.record(1_000, now)
-    new = subject.acquire("produce", "", "a", now)
+    new = bucket_of(subject, "produce", "", "a", now)
     assert (new.amount_total, new.meter.delay(now), new.connections) == (6_000, 4.0, 1)
     assert old.amount_total == 0, "it would count twice"
 
 
 def test_answer_to_a_forgotten_bucket_reaches_the_next_one():
     subject = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(None, DEFAULT), {"consumer_byte_rate": 100.0}),)), START)
-    old = subject.acquire("fetch", "", "a", START)
+    old = bucket_of(subject, "fetch", "", "a", START)
     now = forgotten(subject, old)
     assert old.charge_fetch(Consumer(), 1_500, now) == (5.0, True)
-    assert subject.acquire("fetch", "", "a", now).amount_total == 1_500
+    assert bucket_of(subject, "fetch", "", "a", now).amount_total == 1_500
 
 
 def test_use_of_a_forgotten_bucket_without_a_limit_counts():
     subject = engine()
-    old = subject.acquire("fetch", "", "a", START)
+    old = bucket_of(subject, "fetch", "", "a", START)
     now = forgotten(subject, old)
     old.record(10, now)
     assert old.charge(10, now) == (0.0, False)
-    assert subject.acquire("fetch", "", "a", now).amount_total == 20
+    assert bucket_of(subject, "fetch", "", "a", now).amount_total == 20
 
 
 def test_charge_to_a_forgotten_bucket_follows_its_new_limit():
     subject = engine()
-    old = subject.acquire("produce", "", "a", START)
+    old = bucket_of(subject, "produce", "", "a", START)
     now = forgotten(subject, old)
     subject.apply(settings(500.0), now)
     assert old.charge(5_000, now) == (8.0, True)
@@ -155,7 +158,7 @@ def test_client_without_a_slot_counts_once_among_the_others():
         bucket.charge(100, START)
     for second in (1.0, 2.0):
         subject.tick(START + second)
-        rows = {row.client_id: row.amount_total for row in subject.snapshot(START + second)}
+        rows = {row.client_id: row.amount_total for row in rows_of(subject, START + second)}
         assert rows == {"a": 100, OTHER: 100}
 
 
@@ -165,7 +168,7 @@ def test_row_of_the_others_is_that_of_the_last_tick():
     found = []
     for second in (0.0, 1.0, 2.0):
         other.charge(10, START + second)
-        found += [row.amount_total for row in subject.snapshot(START + second) if row.client_id == OTHER]
+        found += [row.amount_total for row in rows_of(subject, START + second) if row.client_id == OTHER]
         subject.tick(START + second)
     assert found == [10, 10, 20]
 
@@ -192,7 +195,7 @@ def test_ceiling_that_comes_and_goes_changes_the_groups_meter():
 
 def test_released_bucket_has_no_further_owner():
     subject = engine()
-    bucket = subject.acquire("produce", "", "a", START)
+    bucket = bucket_of(subject, "produce", "", "a", START)
     subject.release(bucket, START + 5.0)
     assert (bucket.connections, bucket.last_used) == (0, START + 5.0)
     with pytest.raises(ValueError, match="released more often than acquired"):
@@ -220,7 +223,7 @@ def test_largest_cleared_debt_is_first():
 )
 def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, throttle_ms):
     quotas = {ClientQuotaEntity("alice"): {KINDS[kind].config_key: limit}}
-    bucket = QuotaEngine(QuotaSettings(dynamic=quotas, algorithm=algorithm), START).acquire(kind, "alice", "etl", START)
+    bucket = bucket_of(QuotaEngine(QuotaSettings(dynamic=quotas, algorithm=algorithm), START), kind, "alice", "etl", START)
     bucket.record(1_000_000, START)
     assert throttle_time_ms(bucket.admit(START)[0]) == throttle_ms
     assert all(isfinite(value) for value in astuple(usage_row(bucket, START)) if isinstance(value, float))
@@ -229,7 +232,7 @@ def test_extreme_limits_of_the_api_give_finite_figures(kind, algorithm, limit, t
 def test_dropped_bucket_is_told_to_its_owner():
     dropped = []
     subject = engine(max_buckets=2, on_forgotten=dropped.append)
-    bucket = subject.acquire("produce", "", "a", START)
+    bucket = bucket_of(subject, "produce", "", "a", START)
     subject.release(bucket, START)
     now = START + BUCKET_IDLE_SECONDS + WINDOW.length
     for _ in range(3):

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
+from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000, "request_rate": 5})
@@ -15,7 +17,7 @@ TAGS = Tags(None, None, group="jobs")
 
 
 def settings(*rows, groups=(JOBS,), **rest):
-    return QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, **rest)
+    return grouped(groups, *rows, **rest)
 
 
 def engine(*rows, groups=(JOBS,), shared=False, **rest):
@@ -133,7 +135,7 @@ def test_peers_use_charges_the_group():
 def test_row_of_a_group_has_its_name():
     subject = engine()
     subject.acquire_path("produce", "a", "job-1", START)
-    (row,) = (row for row in subject.snapshot(START) if row.group)
+    (row,) = (row for row in rows_of(subject, START) if row.group)
     assert (row.kind, row.group, row.user, row.client_id, row.level, row.source) == (
         "produce", "jobs", "", "", "group=jobs", "file",
     )  # fmt: skip

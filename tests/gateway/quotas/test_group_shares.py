@@ -5,12 +5,13 @@ from math import inf
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, Tags
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.usage_rows import usage_row
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
+from tests.gateway.quotas.grouped import grouped
 
 MB8 = 8_000_000.0
 KEY = "producer_byte_rate"
@@ -31,7 +32,7 @@ ALL = group("all", None, ceiling=MB8, clients=False)
 
 
 def settings(*groups, **rest):
-    return QuotaSettings(tuple(each.quota for each in groups), groups=groups, **rest)
+    return grouped(groups, **rest)
 
 
 def engine(*groups, **rest):

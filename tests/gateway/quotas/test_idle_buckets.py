@@ -4,12 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.idle_buckets import NAMED_IDLE_SECONDS
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.labels import STEP_BUCKETS
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of, rows_of
 
 START = 1_000.0
 QUOTA = EntityQuota(ClientQuotaEntity(None, DEFAULT), {"producer_byte_rate": 1_000.0})
@@ -23,7 +25,7 @@ def engine(places, *, names=0):
 def visit(subject, numbers, now=START, *, amount=100):
     """Let clients connect, use the quota and leave. A tick notes use of its second as if it came at its end."""
     for number in numbers:
-        bucket = subject.acquire("produce", "", f"client-{number}", now)
+        bucket = bucket_of(subject, "produce", "", f"client-{number}", now)
         bucket.charge(amount, now)
         subject.release(bucket, now)
 
@@ -60,7 +62,7 @@ def test_least_recently_used_buckets_are_dropped():
 def test_buckets_that_clients_need_are_not_dropped():
     """One has a connection, one a debt."""
     subject = engine(8)
-    held = subject.acquire("produce", "", "client-0", START)
+    held = bucket_of(subject, "produce", "", "client-0", START)
     visit(subject, [1], amount=40_000)
     visit(subject, range(2, 8), START + 1.0)
     for second in (1.0, 2.0, 3.0):
@@ -87,7 +89,7 @@ def test_buckets_without_a_name_are_dropped_first(places, held, second, stay):
     for number in range(3):
         visit(subject, [number], START + number, amount=0)
     for number in range(3, 3 + held):
-        subject.acquire("produce", "", f"client-{number}", START)
+        bucket_of(subject, "produce", "", f"client-{number}", START)
     visit(subject, range(3 + held, 15), START + 100.0, amount=0)
     subject.tick(START + second)
     assert [number for number in left(subject) if number < 3] == stay
@@ -114,7 +116,7 @@ def test_bucket_in_use_again_within_a_tick_stays():
     visit(subject, range(4), START + 2.0)
     at_once(ticking)
     assert left(subject) == [0, 1, 2, 3, *range(21, 32)]
-    (other,) = subject.snapshot(START + 2.0)
+    (other,) = rows_of(subject, START + 2.0)
     assert other.amount_total == 100 * (2 * STEP_BUCKETS + 4)
 
 
@@ -124,7 +126,7 @@ def test_dropped_buckets_count_once_in_the_row_of_the_others():
     for second in range(4):
         visit(subject, range(16 * second, 16 * second + 50), START + 3.0 * second)
         subject.tick(START + 3.0 * second + 2.0)
-        found += [(row.client_id, row.amount_total) for row in subject.snapshot(START)]
+        found += [(row.client_id, row.amount_total) for row in rows_of(subject, START)]
     assert found == [(OTHER, 100 * 50 * visits) for visits in range(1, 5)]
 
 

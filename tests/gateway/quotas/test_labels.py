@@ -3,10 +3,12 @@
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
 from gateway.quotas.labels import STEP_BUCKETS, LabelSlots
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of, rows_of
 
 
 def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
@@ -19,14 +21,14 @@ def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
 def visit(engine: QuotaEngine, names: list[str], now: float) -> None:
     """Let each client acquire a bucket, charge 100 bytes and leave."""
     for name in names:
-        bucket = engine.acquire("produce", "u", name, now)
+        bucket = bucket_of(engine, "produce", "u", name, now)
         bucket.charge(100, now)
         engine.release(bucket, now)
 
 
 def shown(engine: QuotaEngine, now: float) -> set[str]:
     """Return the client names in the snapshot."""
-    return {row.client_id for row in engine.snapshot(now)}
+    return {row.client_id for row in rows_of(engine, now)}
 
 
 def test_label_slots_are_handed_out_slowly():
@@ -60,10 +62,10 @@ def test_active_rows_are_read_in_steps():
 def test_configured_entity_gets_a_label_first():
     engine = engine_of("known", max_labelled=3)
     visit(engine, ["a", "b", "c", "d", "known"], 0.0)
-    rows = {row.client_id: row.amount_total for row in engine.snapshot(0.0)}
+    rows = {row.client_id: row.amount_total for row in rows_of(engine, 0.0)}
     assert rows.keys() == {"known", "b", "c", "<other>"}
     visit(engine, ["a", "d"], 1.0)
-    rows = {row.client_id: row.amount_total for row in engine.snapshot(1.0)}
+    rows = {row.client_id: row.amount_total for row in rows_of(engine, 1.0)}
     assert rows["<other>"] == 300, "bytes already shown under a name are not counted again"
 
 
@@ -71,19 +73,19 @@ def test_client_that_stays_gets_a_free_label():
     """Earlier bytes stay in `<other>`, so that no counter falls."""
     engine = engine_of(max_labelled=2)
     visit(engine, ["a", "b"], 0.0)
-    stays = engine.acquire("produce", "u", "stays", 0.0)
+    stays = bucket_of(engine, "produce", "u", "stays", 0.0)
     stays.charge(500, 0.0)
     assert shown(engine, 0.0) == {"a", "b", "<other>"}
     for hour in range(1, 3):
         engine.tick(hour * 4_000.0)
     stays.charge(50, 8_000.0)
-    assert {row.client_id: row.amount_total for row in engine.snapshot(8_000.0)} == {"stays": 50, "<other>": 500}
+    assert {row.client_id: row.amount_total for row in rows_of(engine, 8_000.0)} == {"stays": 50, "<other>": 500}
 
 
 def unnamed(*clients: str) -> list[Bucket]:
     """Return a bucket without a slot for each of `clients`."""
     engine = engine_of(max_labelled=0)
-    return [engine.acquire("produce", "u", name, 0.0) for name in clients]
+    return [bucket_of(engine, "produce", "u", name, 0.0) for name in clients]
 
 
 @pytest.mark.parametrize(("later", "paid"), [(10.0, True), (3_600.0, False), (3_601.0, True)])
@@ -119,7 +121,7 @@ def test_returning_clients_get_no_more_slots_than_there_are():
 def test_tick_of_many_entities_comes_in_steps():
     engine = engine_of(max_buckets=2_000)
     names = [f"client-{number}" for number in range(2_000)]
-    buckets = [engine.acquire("produce", name, name, 0.0) for name in names]
+    buckets = [bucket_of(engine, "produce", name, name, 0.0) for name in names]
     assert engine.overflowed == 0
     for bucket in buckets:
         bucket.charge(100, 0.5)
@@ -129,7 +131,7 @@ def test_tick_of_many_entities_comes_in_steps():
         visit(engine, [f"new-{len(marked)}"], 1.0)  # clients join and leave between the steps
     growth = [after - before for before, after in zip([0, *marked], marked, strict=False)]
     assert [each for each in growth if each] == [STEP_BUCKETS] * 125
-    (other,) = [row for row in engine.snapshot(1.0) if row.client_id == "<other>"]
+    (other,) = [row for row in rows_of(engine, 1.0) if row.client_id == "<other>"]
     assert other.amount_total >= 1_000 * 100
     assert other.rate == pytest.approx(1_000 * 10)
 

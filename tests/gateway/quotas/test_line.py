@@ -9,6 +9,8 @@ from gateway.quotas.meter import FETCH_SLICE_SECONDS
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
 from tests.gateway.proxy.transcript import limits
+from tests.gateway.quotas.consumers import consumer
+from tests.gateway.quotas.engines import bucket_of
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -19,12 +21,6 @@ def empty_bucket():
     meter = TokenBucket(LIMIT, BURST / LIMIT, START)
     meter.charge(BURST, START)
     return meter
-
-
-def consumer(expected=100):
-    found = Consumer()
-    found.expected = expected
-    return found
 
 
 class Waiting:
@@ -169,7 +165,7 @@ def test_reservation_delays_others_by_a_second_at_most():
 
 
 def test_window_delays_many_consumers_as_kafka_does():
-    bucket = QuotaEngine(limits(fetch=LIMIT, algorithm="window"), START).acquire("fetch", "ANONYMOUS", "etl", START)
+    bucket = bucket_of(QuotaEngine(limits(fetch=LIMIT, algorithm="window"), START), "fetch", "ANONYMOUS", "etl", START)
     bucket.connections = 3
     assert bucket.fetch_allowance(0, START, first=True) == 10 * LIMIT
     bucket.charge(12_000, START)
@@ -198,7 +194,7 @@ def test_only_a_consumer_without_response_is_unknown():
 
 
 def test_response_of_new_consumer_is_no_usual_size():
-    bucket = QuotaEngine(limits(fetch=LIMIT), START).acquire("fetch", "ANONYMOUS", "etl", START)
+    bucket = bucket_of(QuotaEngine(limits(fetch=LIMIT), START), "fetch", "ANONYMOUS", "etl", START)
     assert bucket.charge_fetch(Consumer(), 400, START) == (0.0, False)
 
 

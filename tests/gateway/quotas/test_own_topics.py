@@ -10,6 +10,7 @@ from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND,
 from gateway.steps import at_once
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import rows_of
 
 VERSIONS = range(14)
 OWN, OTHER, LONG = "__weir_usage", "__weir_usage2", "o" * 200
@@ -26,7 +27,7 @@ class Owner(Transcript):
 
     @property
     def charged(self) -> int:
-        return sum(row.amount_total for row in self.engine.snapshot(self.now) if row.kind == "produce")
+        return sum(row.amount_total for row in rows_of(self.engine, self.now) if row.kind == "produce")
 
 
 @pytest.mark.parametrize("acks", [-1, 0])

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ANONYMOUS, DEFAULT, MAX_NAME, ClientQuotaEntity, EntityQuota, Resolution, Tags
 from gateway.quotas.owned_places import OWNER_FACTOR, OwnedPlaces, owner_of
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 
 START = 1_000.0

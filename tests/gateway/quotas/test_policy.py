@@ -2,11 +2,12 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import QuotaSettings
 
 START = 1_000.0
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.proxy.identity import Client
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, DEFAULT, OTHER, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import BYTES, CLIENT_KINDS, KINDS
@@ -14,6 +14,8 @@ from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.quotas.scope import buckets_of, node_id, overflow_tags
 from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of, rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 BURST = 10
@@ -27,7 +29,7 @@ JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 2_0
 
 
 def settings(*rows, by_broker=True, groups=(), **rest):
-    return QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, by_broker=by_broker, **rest)
+    return grouped(groups, *rows, by_broker=by_broker, **rest)
 
 
 def engine(*rows, **rest):
@@ -158,11 +160,11 @@ def test_changed_scope_within_a_tick_counts_nothing_twice(steps, configured):
     subject.apply(settings(*rows), START + 2.0)
     at_once(ticking)
     for second in (2.5, 3.5):
-        (other,) = [row for row in subject.snapshot(START + second) if row.user == OTHER]
+        (other,) = [row for row in rows_of(subject, START + second) if row.user == OTHER]
         found.append(other.amount_total)
         subject.tick(START + second)
     assert found == [100 * 2 * STEP_BUCKETS] * 2
-    assert [row.user for row in subject.snapshot(START + 5.0)] == [OTHER]
+    assert [row.user for row in rows_of(subject, START + 5.0)] == [OTHER]
 
 
 def test_changed_scope_within_a_tick_drops_idle_buckets_once():
@@ -225,6 +227,6 @@ def test_broker_of_a_message_is_a_node_id_or_bootstrap(text, broker):
 def test_changed_quota_reaches_the_shared_bucket_of_its_entity():
     entity = ClientQuotaEntity("alice")
     engine = QuotaEngine(settings(), START)
-    shared, own, other = (engine.acquire("produce", "", name, START) for name in "abc")
+    shared, own, other = (bucket_of(engine, "produce", "", name, START) for name in "abc")
     buckets = {overflow_tags(entity): shared, entity.tags: own, overflow_tags(ClientQuotaEntity("bob")): other}
     assert list(buckets_of(buckets, {entity}, by_broker=False)) == [own, shared]

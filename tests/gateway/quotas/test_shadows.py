@@ -7,12 +7,15 @@ from random import Random
 import pytest
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Source, Tags
 from gateway.quotas.groups import NO_CLAIMS, Group, GroupRule
 from gateway.quotas.recent_use import entity_uses, restore_entity
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows, ShadowEngine, ShadowTable
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 RATE = "producer_byte_rate"
@@ -25,7 +28,7 @@ def row(user: object = None, client_id: object = None, *, shadow: float | None =
 
 
 def engine(*rows: EntityQuota, groups: tuple[Group, ...] = (), shared: bool = False, **rest) -> EngineWithShadows:
-    settings = QuotaSettings((*rows, *(group.quota for group in groups)), groups=groups, **rest)
+    settings = grouped(groups, *rows, **rest)
     return EngineWithShadows(settings, START, shared=shared)
 
 
@@ -153,7 +156,7 @@ def test_rows_of_shadows_are_marked_and_totals_leave_them_out() -> None:
     subject = engine(row("alice", shadow=50, real=100))
     for bucket in subject.acquire_path("produce", "alice", "c", START):
         bucket.charge(600, START)
-    real, shadow = subject.snapshot(START)
+    real, shadow = rows_of(subject, START)
     assert (real.shadow, real.throttled_total, real.limit) == (False, 0, 100)
     assert (shadow.shadow, shadow.throttled_total, shadow.unenforced_total, shadow.limit) == (True, 1, 1, 50)
     assert shadow.used_ratio > 1.0
@@ -180,7 +183,7 @@ def test_reload_keeps_the_use_of_a_shadow() -> None:
     assert bucket.meter.tokens(START) == 200
     subject.apply(QuotaSettings(), START)
     assert bucket.meter is None
-    assert [row.shadow for row in subject.snapshot(START)] == [False]
+    assert [row.shadow for row in rows_of(subject, START)] == [False]
 
 
 def test_shadow_that_becomes_real_is_no_shadow_any_more() -> None:
@@ -249,7 +252,7 @@ def test_shadow_ceilings_are_not_divided():
         Group("all", (), shadow={"producer_byte_rate": 1_000.0}),
         Group("jobs", (GroupRule(client_id="job-*"),), shadow={"producer_byte_rate": 500.0}, parent="all"),
     )
-    engine = ShadowEngine(QuotaSettings(tuple(group.quota for group in groups), groups=groups), 0.0)
+    engine = ShadowEngine(grouped(groups), 0.0)
     assert not engine.group_buckets.active
     path = engine.acquire_shadows("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
     assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]

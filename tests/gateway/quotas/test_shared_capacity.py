@@ -5,11 +5,12 @@ from math import inf
 import pytest
 
 from gateway.quotas.debts import DebtFilter, clear_debts
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.group_buckets import GroupShareRow
 from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.quota_table import QuotaTable
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 KEY = "producer_byte_rate"
@@ -29,7 +30,7 @@ def engine():
 
 
 def settings(rows):
-    return QuotaSettings(tuple(group.quota for group in rows), groups=rows)
+    return grouped(rows)
 
 
 def bucket(subject, client_id):

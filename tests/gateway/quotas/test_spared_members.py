@@ -2,9 +2,11 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.spared_members import MAX_LINES, let_in, line_of, shorten
+from tests.gateway.quotas.engines import bucket_of
 
 START = 1_000.0
 ETL = ClientQuotaEntity(None, "etl")
@@ -13,7 +15,7 @@ ALICE, BOB = "user=alice", "user=bob"
 
 def bucket_in_debt(entity=ETL):
     quota = EntityQuota(entity, {"request_rate": 1.0})
-    bucket = QuotaEngine(QuotaSettings((quota,)), START).acquire("request_rate", "alice", "etl", START)
+    bucket = bucket_of(QuotaEngine(QuotaSettings((quota,)), START), "request_rate", "alice", "etl", START)
     bucket.charge(int(bucket.capacity()) + 20, START)
     assert (bucket.throttle_seconds_total, bucket.totals.seconds) == (20.0, 20.0)
     return bucket

@@ -1,15 +1,17 @@
 """The sums of buckets that share a row."""
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.produce import KIND as PRODUCE
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import Tally
 from gateway.quotas.usage_rows import UnnamedBuckets, add_growth
+from tests.gateway.quotas.engines import bucket_of
 
 
 def test_growth_since_a_label_changed_is_added():
     quota = EntityQuota(ClientQuotaEntity(client_id="etl"), {"producer_byte_rate": 1_000.0})
-    bucket = QuotaEngine(QuotaSettings((quota,), enforce=False), 0.0).acquire("produce", "", "etl", 0.0)
+    bucket = bucket_of(QuotaEngine(QuotaSettings((quota,), enforce=False), 0.0), "produce", "", "etl", 0.0)
     bucket.charge(10_500, 0.0)
     bucket.note_early(0.25)
     bucket.shown_before = bucket.tally()

@@ -13,29 +13,32 @@ from typing import Any, ClassVar
 
 import pytest
 
+from gateway.alterations import Change, QuotaApiError
 from gateway.features.connection_quotas.admission import HeldSockets
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.features.quota_api.rules import Change, ListedQuotas, QuotaApiError, alteration, altered, described, with_brokers
+from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, described, with_brokers
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
 from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota
 from gateway.quotas.meter import Window, throttle_time_ms
 from gateway.quotas.quota_table import QuotaTable
 from gateway.quotas.rate import SampledRate, WindowMeter
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.steps import at_once
 from protocol.bodies import client_quotas
 from protocol.throttle import MAX_THROTTLE_MS
 from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.gateway.proxy.transcript import SilentWire, Transcript
+from tests.gateway.quotas.engines import bucket_of, rows_of
 from tests.protocol import codec
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "quota-vectors.json").read_text())
@@ -218,7 +221,7 @@ class ReplayedManager:
 
     def sensor_exists(self, now: float, name: str) -> bool:
         user, client_id = name.removeprefix("ProduceThrottleTime-").removeprefix("Produce-").split(":")
-        return (user, client_id) in {(row.user, row.client_id) for row in self.engine.snapshot(now)}
+        return (user, client_id) in {(row.user, row.client_id) for row in rows_of(self.engine, now)}
 
 
 def replay_two_brokers(config: dict[str, Any]) -> Step:
@@ -390,7 +393,7 @@ def replay_delay_queue(config: dict[str, Any]) -> Step:
     def step(op: str, args: dict[str, Any], now: float) -> Any:
         throttle = throttles.setdefault(args["id"], ChannelThrottle(SilentWire(), Counters()))
         if op == "add":
-            throttle.start((args["ms"] / 1000, True), now, engine.acquire("produce", "u", args["id"], now), None)
+            throttle.start((args["ms"] / 1000, True), now, bucket_of(engine, "produce", "u", args["id"], now), None)
         return throttle.time_left_ms(now)
 
     return step
@@ -470,7 +473,7 @@ def mutation_settings(config: dict[str, Any]) -> QuotaSettings:
 
 def replay_controller_quota(config: dict[str, Any]) -> Step:
     engine = QuotaEngine(mutation_settings(config), config["base_ms"] / 1000)
-    bucket = engine.acquire("controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
+    bucket = bucket_of(engine, "controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
     strict = config["mode"] == "strict"
     quota = MutationQuota((bucket,), strict=strict)
 

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.ledger_paths import partition
 from loadtest.scenarios.ledger.files import write_events
+from tests.gateway.reports.html import Html
 from tests.gateway.reports.scenario import BAD_LINES, START, events
 
 if TYPE_CHECKING:
@@ -112,3 +113,9 @@ def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPat
     few_rows = found.tables.within(few_rows_session(spark))
     made = write_reports(found.tables, few_rows, str(out), messages.append, reports)
     return Run(ledger, out, found, made, messages)
+
+
+@pytest.fixture(scope="module")
+def html(text: str) -> Html:
+    """The page `text` of the test's module."""
+    return Html(text)

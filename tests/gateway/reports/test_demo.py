@@ -11,14 +11,16 @@ from gateway.features.ledger.fold import ThrottleFolds
 from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.proxy.wire import Origin
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from loadtest.demo.clients import ROLES, Role
 from loadtest.demo.totals import Total, ledger_events, totals
 from loadtest.scenarios.ledger.files import write_events
 from protocol.api_keys import ApiKey
+from tests.gateway.quotas.engines import bucket_of
 from tests.gateway.reports.conftest import SPARK
 from tests.gateway.reports.html import Html
 
@@ -40,7 +42,7 @@ def quota(role: Role) -> EntityQuota:
 def run_demo() -> tuple[dict[Role, Bucket], list[Event]]:
     """Let the demo's clients use their quotas on a simulated clock. Return their buckets and the ledger's events."""
     engine = QuotaEngine(QuotaSettings(tuple(map(quota, ROLES)), window=Window(2, 1.0)), NOW)
-    buckets = {role: engine.acquire(role.kind, "", role.name, NOW) for role in ROLES}
+    buckets = {role: bucket_of(engine, role.kind, "", role.name, NOW) for role in ROLES}
     folds, sampler = ThrottleFolds(), UsageSampler(WALL)
     free_at = dict.fromkeys(ROLES, NOW)
     events: list[Event] = []

@@ -21,11 +21,6 @@ def text(report: Run) -> str:
     return page(report.found, top, report.reports, dt.datetime(2026, 11, 21, 3, tzinfo=dt.UTC))
 
 
-@pytest.fixture(scope="module")
-def html(text: str) -> Html:
-    return Html(text)
-
-
 def test_page_loads_nothing_from_elsewhere(html: Html) -> None:
     assert [link for link in html.links if not link.startswith("#")] == ["data:,"]
     assert len(html.scripts) == 4

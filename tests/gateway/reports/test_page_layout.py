@@ -73,11 +73,6 @@ def text() -> str:
     return page(found, Overview([("entities throttled", "5,000")], plots), made, dt.datetime(2026, 11, 21, 3, tzinfo=dt.UTC))
 
 
-@pytest.fixture(scope="module")
-def html(text: str) -> Html:
-    return Html(text)
-
-
 def test_page_names_unreadable_files(text: str) -> None:
     assert "1 file of the ledger can&#39;t be read to the end: weir-cut.jsonl.gz of 2026-11-20 22:00." in text
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.quotas.bucket import LEAST_DELAY
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.reports.what_if.targets import WhatIfQuotas
 from tests.gateway.reports.conftest import SPARK, Run

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from gateway.commands import main
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.reports.job import command
 from gateway.reports.what_if.targets import LIMITED, UNDECIDED, UNLIMITED, LedgerEntity, Target, WhatIfQuotas, load_what_if
+from tests.gateway.quotas.engines import bucket_of
+from tests.gateway.quotas.grouped import grouped
 
 KEY = "producer_byte_rate"
 CLIENTS = [(user, client_id) for user in ("alice", "bob", "eve") for client_id in ("etl", "web", "")]
@@ -50,7 +53,7 @@ def test_target_of_a_named_client_is_the_gateways_bucket(
     rows: list[tuple[object, object, float | None]], client: tuple[str, str]
 ) -> None:
     engine = QuotaEngine(QuotaSettings(quotas=settings(*rows)), 0.0)
-    bucket = engine.acquire("produce", *client, 0.0)
+    bucket = bucket_of(engine, "produce", *client, 0.0)
     target = only(quotas(*rows), "produce", *client)
     assert target.limit == bucket.resolution.limit
     if bucket.meter is not None:
@@ -69,7 +72,7 @@ def test_missing_name_is_decided_only_if_every_client_agrees(
     engine = QuotaEngine(QuotaSettings(quotas=settings(*rows)), 0.0)
     clients = [(one, other) for one, other in [*CLIENTS, ("carol", "app"), ("alice", "x")] if user in (None, one)]
     clients = [(one, other) for one, other in clients if client_id in (None, other)]
-    buckets = [engine.acquire("produce", *client, 0.0).resolution for client in clients]
+    buckets = [bucket_of(engine, "produce", *client, 0.0).resolution for client in clients]
     limited = {(bucket.tags, bucket.limit) for bucket in buckets if bucket.limit is not None}
     target = only(quotas(*rows), "produce", user, client_id)
     if target.verdict == LIMITED:
@@ -148,7 +151,7 @@ def test_group_of_a_named_client_is_the_gateways(client: tuple[str, str]) -> Non
 def test_group_by_a_missing_name_is_undecided(
     names: tuple[str | None, str | None], verdicts: list[tuple[str, str | None]]
 ) -> None:
-    found = WhatIfQuotas(QuotaSettings(quotas=tuple(group.quota for group in GROUPS), groups=GROUPS))
+    found = WhatIfQuotas(grouped(GROUPS))
     (targets,) = found.targets([LedgerEntity("produce", *names)])
     assert [(target.verdict, target.quota) for target in targets] == verdicts
 

@@ -13,11 +13,10 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.config.effective import ConfigHistory, EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
-from gateway.config.places import CurrentPlaces
 from gateway.config.problems import Problem
 from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 from tests.gateway.admin.test_openapi import schema
 
 HISTORY = ConfigHistory(7, 50.0, 60.0, {"success": 6, "failure": 0})
@@ -38,13 +37,13 @@ async def url(view: AdminView, tmp_path: Path) -> AsyncIterator[str]:
     own.record(ReloadResult(100.0, new, changes=("workers",)))
     replaced.go_on_from(own.history)
     refusing.record(ReloadResult(100.0, old, problems=(Problem("(file)", "can't be read", "mend it"),)))
-    places, servers = [], []
+    workers, servers = [], []
     for number, effective in enumerate((replaced, refusing)):
         servers.append(AdminServer(replace(view, effective=effective), tmp_path / f"worker-{number}"))
         await servers[-1].start()
-        places.append(WorkerPlace(number, (), tmp_path / f"worker-{number}", lambda: 1))
-        places[-1].process = number + 1
-    server = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: own.config, "weir.yaml"), own)
+        workers.append(SupervisedWorker(number, (), tmp_path / f"worker-{number}", lambda: 1))
+        workers[-1].process = number + 1
+    server = WorkersServer(workers, ("127.0.0.1", 0), lambda: None, {}, own)
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     for each in (server, *servers):

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Value
 from gateway.workers.families import MERGE, WORKER_METRICS, Totals, merge_families
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 
 
 def page(text: str) -> list[Metric]:
@@ -123,10 +123,10 @@ class TestWorkerMetrics:
     """Metrics with the label `worker`."""
 
     def by_worker(self, answered: dict[int, list[Metric]]) -> dict[str, float]:
-        places = [WorkerPlace(number, (), Path("socket"), int) for number in (0, 1)]
-        for place in places:
-            place.process = place.number + 1
-        return values([row.family(places, answered) for row in WORKER_METRICS])
+        workers = [SupervisedWorker(number, (), Path("socket"), int) for number in (0, 1)]
+        for worker in workers:
+            worker.process = worker.number + 1
+        return values([row.family(workers, answered) for row in WORKER_METRICS])
 
     def test_silent_worker_has_no_figures_of_its_process(self) -> None:
         both = self.by_worker({1: page(OF_PROCESS.format(7)), 2: page(OF_PROCESS.format(8))})

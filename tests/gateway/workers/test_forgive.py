@@ -6,17 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from gateway.admin.admin_client import AdminUnreachableError, ask
 from gateway.admin.forgive import FORGIVE
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
-from gateway.config.places import CurrentPlaces
 from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 from loadtest.testkit.kafka import free_port
 
 WANTED = {"user": "alice"}
@@ -40,23 +38,22 @@ async def open_() -> AsyncIterator[AsyncExitStack]:
 
 async def forgive(open_: AsyncExitStack, directory: Path, answering: list[bool]) -> object:
     """The answer of a supervisor with running workers, of which some answer. Raises AdminUnreachableError."""
-    places = []
+    workers = []
     for number, answers in enumerate(answering):
         socket = directory / f"worker-{number}"
         if answers:
             await open_.enter_async_context(await asyncio.start_unix_server(answer, socket))
-        places.append(WorkerPlace(number, (), socket, lambda: 1))
-        places[-1].process, places[-1]._answered_at = number + 1, 1.0
+        workers.append(SupervisedWorker(number, (), socket, lambda: 1))
+        workers[-1].process, workers[-1]._answered_at = number + 1, 1.0
     config = WeirConfig.model_validate(
         {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"name": "clients", "bootstrap_port": 9092}]}
     )
     port = free_port()
     effective = EffectiveConfig(config, 0.0, Outlet())
-    server = WorkersServer(places, ("127.0.0.1", port), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"), effective)
+    server = WorkersServer(workers, ("127.0.0.1", port), lambda: None, {}, effective)
     await server.start()
     open_.push_async_callback(server.stop)
-    session = await open_.enter_async_context(aiohttp.ClientSession())
-    return (await ask(session, f"http://127.0.0.1:{port}", FORGIVE, "cleared", WANTED))["cleared"]
+    return (await ask(f"http://127.0.0.1:{port}", FORGIVE, "cleared", WANTED))["cleared"]
 
 
 async def test_debts_of_all_workers_are_cleared(open_: AsyncExitStack, tmp_path: Path) -> None:

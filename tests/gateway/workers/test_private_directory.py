@@ -12,7 +12,7 @@ import pytest
 from gateway.config.load import load_config
 from gateway.drain import Stopping
 from gateway.workers.supervisor import PrivateDirectory, Supervisor
-from tests.gateway.workers.test_supervisor import gateway, pids, private_directory, reload, workers
+from tests.gateway.workers.test_supervisor import gateway, pids, private_directory, reload
 from tests.hostile.stub_broker import StubBroker
 from tests.weir_process import Weir, wait_until
 
@@ -72,7 +72,7 @@ def test_workers_stay_when_their_directory_is_removed(tmp_path: Path) -> None:
         assert pids(weir) == [first, other]
         replace(weir, first)
         assert pids(weir)[1] == other
-        assert [worker["restarts"] for worker in workers(weir)] == [1, 0]
+        assert [worker["restarts"] for worker in weir.workers()] == [1, 0]
 
 
 @pytest.mark.process
@@ -92,7 +92,7 @@ def test_secrets_and_questions_go_to_no_other_directory(tmp_path: Path) -> None:
             assert pids(weir)[1] == other
         assert (tmp_path / "ours").read_text() == "stays"
         assert sorted(file.name for file in directory.iterdir()) == ["config.json", "worker-1"]
-        assert private_directory(workers(weir)[0]["pid"]) != directory
+        assert private_directory(weir.workers()[0]["pid"]) != directory
     shutil.rmtree(directory)
 
 
@@ -103,7 +103,7 @@ def test_removed_config_is_saved_again_for_the_next_worker(tmp_path: Path) -> No
         kept = private_directory(first) / "config.json"
         kept.unlink()
         os.kill(first, 9)
-        wait_until(lambda: [worker["restarts"] for worker in workers(weir)] == [1, 0], "a worker is replaced")
+        wait_until(lambda: [worker["restarts"] for worker in weir.workers()] == [1, 0], "a worker is replaced")
         pids(weir)
         assert kept.exists()
 
@@ -127,12 +127,12 @@ def test_brokers_keep_ports_after_a_cleaner_of_temporary_files(tmp_path: Path) -
 def replace(weir: Weir, first: int) -> None:
     """Kill the first worker, and wait for the next one."""
     os.kill(first, 9)
-    wait_until(lambda: workers(weir)[0]["pid"] not in {first, None}, "a worker is replaced")
+    wait_until(lambda: weir.workers()[0]["pid"] not in {first, None}, "a worker is replaced")
 
 
 def ready_workers(weir: Weir) -> None:
     def reasons() -> list[str | None]:
-        return [worker["not_ready"] for worker in workers(weir)]
+        return [worker["not_ready"] for worker in weir.workers()]
 
     wait_until(lambda: reasons() == [None, None], "both workers are ready")
 

@@ -12,12 +12,11 @@ from aiohttp import ClientSession
 
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
-from gateway.config.places import CurrentPlaces
 from gateway.migration.lift_command import _running_quotas
 from gateway.migration.lift_rules import GatewayQuotas
 from gateway.observer import Outlet
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 
 ANSWER = {
     "version": 7,
@@ -55,13 +54,13 @@ async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 @asynccontextmanager
-async def supervising(places: Sequence[WorkerPlace]) -> AsyncIterator[str]:
+async def supervising(workers: Sequence[SupervisedWorker]) -> AsyncIterator[str]:
     """The URL of a supervisor's admin server."""
     config = WeirConfig.model_validate(
         {"upstream": {"bootstrap_servers": ["127.0.0.1:1"]}, "listeners": [{"bootstrap_port": 9092}]}
     )
     effective = EffectiveConfig(config, 0.0, Outlet())
-    server = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: config, "weir.yaml"), effective)
+    server = WorkersServer(workers, ("127.0.0.1", 0), lambda: None, {}, effective)
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.stop()
@@ -69,14 +68,14 @@ async def supervising(places: Sequence[WorkerPlace]) -> AsyncIterator[str]:
 
 async def asked(directory: Path) -> GatewayQuotas:
     """The quotas that `weir quotas lift --admin` gets of a supervisor with two workers. One of them is silent."""
-    places = []
+    workers = []
     async with AsyncExitStack() as stack:
         for number, respond in enumerate((speak, be_silent)):
             socket = directory / f"worker-{number}"
             await stack.enter_async_context(await asyncio.start_unix_server(respond, socket))
-            places.append(WorkerPlace(number, (), socket, lambda: 1))
-            places[-1].process = number + 1
-        return await _running_quotas(await stack.enter_async_context(supervising(places)))
+            workers.append(SupervisedWorker(number, (), socket, lambda: 1))
+            workers[-1].process = number + 1
+        return await _running_quotas(await stack.enter_async_context(supervising(workers)))
 
 
 def test_lift_waits_for_the_supervisor_of_a_silent_worker(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from gateway.drain import Stopping
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, write_usage
 from gateway.files import file_lock
-from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import BucketUse, Moment, RecentUse
+from gateway.quotas.settings import Metering
 from gateway.workers.supervisor import PrivateDirectory, Supervisor, supervise
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.test_webhook import SECRET, Receiver
@@ -47,15 +47,10 @@ def gateway(directory: Path, upstream: str = "", **config: Any) -> Weir:
     return Weir(directory, upstream or f"127.0.0.1:{free_port()}", {"workers": 2, "quotas": QUOTAS, **config}, wait="/livez")
 
 
-def workers(weir: Weir) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = weir.api("workers")["workers"]
-    return found
-
-
 def pids(weir: Weir) -> list[int]:
     """Wait until all workers answer and return their process ids."""
     wait_until(lambda: weir.metric("weir_worker_up") == 2, "both workers answer")
-    return [worker["pid"] for worker in workers(weir)]
+    return [worker["pid"] for worker in weir.workers()]
 
 
 def connections(weir: Weir) -> list[float]:
@@ -173,7 +168,7 @@ class TestAtWork:
         before = weir.metric("weir_worker_restarts_total")
         accepted = weir.metric("weir_connections_accepted_total")
         os.kill(one, signal.SIGKILL)
-        wait_until(lambda: workers(weir)[0]["pid"] not in {one, None}, "a replacement process")
+        wait_until(lambda: weir.workers()[0]["pid"] not in {one, None}, "a replacement process")
         after, still = pids(weir)
         assert still == other
         assert after not in {one, other}
@@ -188,7 +183,7 @@ class TestAtWork:
         weir.write_config({**changed, "workers": 3})
         wait_until(lambda: weir.metric("weir_config_reloads_total", result="failure") > 0, "the config is refused")
         os.kill(other, signal.SIGKILL)
-        wait_until(lambda: workers(weir)[1]["pid"] not in {other, None}, "a replacement process")
+        wait_until(lambda: weir.workers()[1]["pid"] not in {other, None}, "a replacement process")
         pids(weir)
         config = weir.api("config")["config"]
         assert (config["workers"], config["quotas"]["enforce"]) == (2, False)
@@ -203,7 +198,7 @@ class TestAtWork:
         assert version >= 3
         for pid in old:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not {worker["pid"] for worker in workers(weir)} & {*old, None}, "replacement processes")
+        wait_until(lambda: not {worker["pid"] for worker in weir.workers()} & {*old, None}, "replacement processes")
         pids(weir)
         answer = weir.api("config")
         assert weir.metric("weir_config_version") == answer["version"] == version

@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import NEVER, ApiKey
-from protocol.bodies.node_endpoints import (
-    TailScanner,
-    endpoints_since,
-    rewrite_behind,
-    rewrite_frame,
-    rewrite_tail,
-    section_offset,
-)
+from protocol.bodies.node_endpoints import endpoints_since, rewrite_behind, rewrite_frame, rewrite_tail, section_offset
+from protocol.bodies.tail_scanner import TailScanner
 from protocol.encoding import encode_uvarint
 from protocol.errors import InvalidFrame
 from tests.protocol import codec

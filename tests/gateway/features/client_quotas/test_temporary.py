@@ -17,6 +17,7 @@ from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from tests.gateway.config.texts import MINIMAL, entities, parsed
+from tests.gateway.quotas.engines import bucket_of
 
 END = datetime(2026, 12, 1, 6, tzinfo=UTC)
 ROWS = (
@@ -48,7 +49,7 @@ class Gateway:
         return self.events
 
     def limit(self, user: str = "alice") -> float | None:
-        return self.engine.acquire("produce", user, "x", 0.0).resolution.limit
+        return bucket_of(self.engine, "produce", user, "x", 0.0).resolution.limit
 
 
 def test_expired_grant_gives_the_plain_limit_and_an_event() -> None:
@@ -108,10 +109,10 @@ def test_clock_that_jumps_back_renews_a_grant_without_expiry() -> None:
 
 def test_client_keeps_its_debt_when_its_grant_ends() -> None:
     gateway = Gateway(*ROWS)
-    bucket = gateway.engine.acquire("produce", "alice", "x", 0.0)
+    bucket = bucket_of(gateway.engine, "produce", "alice", "x", 0.0)
     bucket.charge(100_000_000, 0.0)
     gateway.at(END)
-    assert gateway.engine.acquire("produce", "alice", "x", 0.0) is bucket
+    assert bucket_of(gateway.engine, "produce", "alice", "x", 0.0) is bucket
     assert bucket.resolution.limit == 1e6
     assert bucket.charge(0, 0.0)[0] > 0.0
     assert gateway.reconsidered.is_set()
@@ -166,7 +167,7 @@ def test_engine_of_another_moment_gets_the_rows_of_now() -> None:
     section = parsed(entities(*ROWS)).quotas
     engine = QuotaEngine(quota_settings(section.at(END - timedelta(seconds=1))[0]), 0.0)
     ClientQuotas(section, engine, Outlet(), lambda: None, lambda: END)
-    assert engine.acquire("produce", "alice", "x", 0.0).resolution.limit == 1e6
+    assert bucket_of(engine, "produce", "alice", "x", 0.0).resolution.limit == 1e6
 
 
 def test_begin_of_a_schedule_takes_linear_time() -> None:

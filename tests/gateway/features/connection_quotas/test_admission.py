@@ -7,8 +7,9 @@ from gateway.events import ConnectionRejected
 from gateway.features.connection_quotas.admission import ConnectionAdmission, HeldSockets
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 
 
 def test_held_sockets_close_in_order_of_their_times():

@@ -6,8 +6,10 @@ import pytest
 
 from gateway.features.connection_quotas.per_user import LONGEST_WAIT_SECONDS, LOOKUPS, MAX_REFUSED
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas, ConnectionSlot
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
+from gateway.quotas.settings import QuotaSettings
+from tests.gateway.quotas.engines import rows_of
 
 START = 1_000.0
 MOST, RATE = "max_connections", "connection_creation_rate"
@@ -88,7 +90,7 @@ def test_second_authentication_counts_nothing():
     for _ in range(100):
         assert slot.identify("alice", START).delay == 0.0
     assert gateway.quotas.users.count("alice") == 1
-    (row,) = gateway.engine.snapshot(START)
+    (row,) = rows_of(gateway.engine, START)
     assert (row.user, row.amount_total) == ("alice", 1)
 
 
@@ -114,7 +116,7 @@ def test_unenforced_limits_refuse_nobody():
     gateway.admitted(200)
     _, verdict = gateway.log_in()
     assert (verdict.refusal, verdict.enforced) == ("", False)
-    (row,) = gateway.engine.snapshot(START)
+    (row,) = rows_of(gateway.engine, START)
     assert row.throttled_total == 191  # the burst is ten connections
 
 

@@ -12,9 +12,11 @@ from gateway.features.connection_quotas.rules import (
     ConnectionSlot,
     Refusal,
 )
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
+from tests.gateway.quotas.engines import rows_of
 
 START = 1_000.0
 ALICE, BOB = "10.0.0.1", "10.0.0.2"
@@ -143,7 +145,7 @@ def test_unenforced_limits_are_only_counted():
     engine = QuotaEngine(settings([(ALICE, 1)], enforce=False), START)
     subject = quotas(engine=engine, listener=AcceptLimits(None, 1.0))
     open_all(subject, 12)
-    (row,) = engine.snapshot(START)
+    (row,) = rows_of(engine, START)
     assert (row.kind, row.ip, row.throttled_total, row.amount_total) == ("connection", ALICE, 2, 12)
     assert subject.wait("a", START) == 0.0
 
@@ -174,7 +176,7 @@ def test_shown_address_has_rate_limit_and_throttles():
     subject = quotas(engine=engine)
     open_all(subject, 50)
     subject.accept("a", ALICE, START)
-    (row,) = engine.snapshot(START)
+    (row,) = rows_of(engine, START)
     assert (row.user, row.client_id, row.ip, row.level, row.limit) == ("", "", ALICE, "ip=<default>", 5)
     assert (row.amount_total, row.throttled_total) == (50, 1)
     assert row.throttle_seconds_total == pytest.approx(0.2)
@@ -187,7 +189,7 @@ def test_departed_address_without_quota_leaves_no_state():
     subject = quotas(engine=engine)
     for number in range(1_000):
         open_all(subject, 1, f"10.0.{number // 250}.{number % 250}")[0].release()
-    assert engine.snapshot(START) == []
+    assert rows_of(engine, START) == []
     assert subject._per_ip == {}
 
 
@@ -198,7 +200,7 @@ def test_excess_addresses_share_one_bucket():
     assert engine.overflowed == 90
     # Ten addresses had a place each, and ten their own bucket for further names. The other eighty shared a burst of ten.
     assert sum(isinstance(verdict, ConnectionSlot) for verdict in verdicts) == 30
-    assert len(engine.snapshot(START)) == 6
+    assert len(rows_of(engine, START)) == 6
     engine.tick(START + 20.0)
     assert isinstance(subject.accept("a", "10.0.1.1", START + 20.0), ConnectionSlot)
 

@@ -1,9 +1,10 @@
 """Shadow rates of new connections, by address and by user."""
 
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas, ConnectionSlot, Refusal
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
+from tests.gateway.quotas.engines import rows_of
 
 START = 1_000.0
 RATE = "connection_creation_rate"
@@ -16,7 +17,7 @@ def made(*rows):
 
 
 def counted(engine):
-    return [(row.ip, row.user, row.amount_total, row.throttled_total) for row in engine.shadows.snapshot(START)]
+    return [(row.ip, row.user, row.amount_total, row.throttled_total) for row in rows_of(engine.shadows, START)]
 
 
 def test_address_over_its_shadow_is_admitted():

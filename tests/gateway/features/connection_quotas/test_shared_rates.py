@@ -4,8 +4,9 @@ import pytest
 
 from gateway.features.connection_quotas.per_user import LONGEST_WAIT_SECONDS, UserConnections
 from gateway.features.sharing.member import Member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 
 INTERVAL = 0.2
 BURST_SECONDS = 10

@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+from gateway.quotas.kinds.controller_mutation import KIND
 from protocol.api_keys import APIS, ApiKey
 from tests.gateway.proxy.transcript import Transcript
 from tests.protocol import codec
@@ -159,3 +160,13 @@ class Controller:
         else:
             self.topics[name] = topic.count
         return 0
+
+
+def tokens(t: Transcript) -> float | None:
+    return t.row("controller_mutation").tokens
+
+
+def reserved(t: Transcript) -> float:
+    """The partitions of the forwarded topics whose results are still unknown."""
+    (bucket,) = (bucket for bucket in t.engine.buckets() if bucket.kind is KIND and bucket.resolution.tags.client_id == "etl")
+    return bucket.reserved

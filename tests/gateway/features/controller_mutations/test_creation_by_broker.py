@@ -9,15 +9,15 @@ from gateway.features.controller_mutations.costs import CREATION_SECONDS, KnownT
 from gateway.features.controller_mutations.creation_by_broker import metadata_factory
 from gateway.features.controller_mutations.handlers import handler_factories
 from gateway.features.controller_mutations.under_way import LONGEST_SECONDS, UnderWay
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
-from gateway.quotas.kinds.controller_mutation import KIND
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.bodies.metadata_request import CREATION_SINCE
 from protocol.bodies.topic_metadata import TOPICS_PER_REQUEST
 from protocol.cursor import MAX_ELEMENTS
 from protocol.errors import InvalidFrame
 from tests.gateway.features.controller_mutations import mutation_session as m
+from tests.gateway.features.controller_mutations.mutation_session import reserved, tokens
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import Transcript
 from tests.protocol import codec
@@ -53,15 +53,6 @@ def asks(names, *, version=12, creates=True, correlation_id=1):
     """A client's request for topics by name."""
     values = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": creates}
     return codec.encode_request(ApiKey.METADATA, version, values, correlation_id, "etl")
-
-
-def tokens(t):
-    return t.row("controller_mutation").tokens
-
-
-def reserved(t):
-    (bucket,) = (bucket for bucket in t.engine.buckets() if bucket.kind is KIND and bucket.resolution.tags.client_id == "etl")
-    return bucket.reserved
 
 
 def looks_up(t, topics):

@@ -11,18 +11,20 @@ from gateway.features.controller_mutations.costs import RECENT_SECONDS, KnownTop
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.controller_mutations.under_way import UnderWay
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import Metering, QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.bodies.topic_metadata import TOPICS_PER_REQUEST
 from protocol.cursor import MAX_ELEMENTS
 from protocol.errors import InvalidFrame
 from tests.gateway.features.controller_mutations import mutation_session as m
+from tests.gateway.features.controller_mutations.mutation_session import reserved, tokens
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import rows_of
 from tests.protocol import codec
 from tests.protocol.samples import with_length
 
@@ -40,16 +42,6 @@ def transcript(of=None, known=None, recorder=None):
     known = known or KnownTopics()
     known.default_partitions = known.default_partitions or 3
     return Transcript(of or settings(), handlers=mutations.handler_factories(known), recorder=recorder)
-
-
-def tokens(t):
-    return t.row("controller_mutation").tokens
-
-
-def reserved(t):
-    """The partitions of the forwarded topics whose results are still unknown."""
-    (bucket,) = (bucket for bucket in t.engine.buckets() if bucket.kind is KIND and bucket.resolution.tags.client_id == "etl")
-    return bucket.reserved
 
 
 def costing(key, names, partitions, **rest):
@@ -911,7 +903,7 @@ def test_recent_change_overrides_stale_metadata():
     t = transcript(settings(1_000.0))
 
     def change(request, metadata, answer):
-        before = t.row("controller_mutation").amount_total if t.engine.snapshot(t.now) else 0
+        before = t.row("controller_mutation").amount_total if rows_of(t.engine, t.now) else 0
         t.client_sends(request)
         t.broker_answers(m.metadata_answer(1, metadata))
         t.run_ready()
@@ -1026,7 +1018,7 @@ def in_group(own=None, group=1.0, **rest):
 
 
 def group_row(t):
-    (row,) = (row for row in t.engine.snapshot(t.now) if row.group)
+    (row,) = (row for row in rows_of(t.engine, t.now) if row.group)
     return row
 
 

@@ -6,10 +6,11 @@ from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.controller_mutations.under_way import LONGEST_SECONDS, UnderWay
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds.controller_mutation import KIND
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.token_bucket import MAX_DEBT_SECONDS
 from gateway.steps import at_once
 from tests.gateway.features.controller_mutations import mutation_session as m

@@ -23,9 +23,10 @@ from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.ledger_paths import file_name, in_progress_name, partition
 from gateway.observer import LimitChange, Outlet
 from gateway.proxy.counters import Counters
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.steps import at_once
 

@@ -4,11 +4,13 @@ import pytest
 
 from gateway.features.ledger.fold import MAX_FOLDS, ThrottleFolds
 from gateway.proxy.wire import Origin
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.throttle_slots import throttle_slot
 from protocol.api_keys import ApiKey
+from tests.gateway.quotas.engines import bucket_of
 
 NOW, WALL = 1_000.0, 1_767_225_600.0
 HOME = Origin("10.0.0.1", 1)
@@ -17,7 +19,7 @@ ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000})
 
 @pytest.fixture
 def bucket():
-    return QuotaEngine(QuotaSettings((ALICE,)), NOW).acquire("produce", "alice", "etl", NOW)
+    return bucket_of(QuotaEngine(QuotaSettings((ALICE,)), NOW), "produce", "alice", "etl", NOW)
 
 
 def test_decisions_of_an_interval_fold_into_one_event(bucket):
@@ -103,7 +105,7 @@ def test_decisions_over_fold_limit_are_counted():
     engine = QuotaEngine(QuotaSettings(), NOW, max_buckets=MAX_FOLDS + 10)
     folds = ThrottleFolds()
     for name in map(str, range(MAX_FOLDS + 2)):
-        folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", name, name, NOW), 1, (1.0, True), NOW)
+        folds.throttled(HOME, ApiKey.PRODUCE, bucket_of(engine, "produce", name, name, NOW), 1, (1.0, True), NOW)
     assert folds.dropped == 2
     assert len(list(folds.take("weir-1", NOW, WALL))) == MAX_FOLDS
 

@@ -3,11 +3,12 @@
 from gateway.events import GroupSample, from_line, to_line
 from gateway.features.ledger.group_sampler import GroupSampler
 from gateway.features.ledger.usage_sampler import UsageSampler
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.group_buckets import INTERVAL_SECONDS
 from gateway.quotas.groups import Group, GroupRule
 from gateway.steps import at_once
+from tests.gateway.quotas.grouped import grouped
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -23,7 +24,7 @@ EACH_USER = EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 1_000.0 * MB})
 
 
 def engine() -> QuotaEngine:
-    return QuotaEngine(QuotaSettings((EACH_USER, *(each.quota for each in GROUPS)), groups=GROUPS), NOW)
+    return QuotaEngine(grouped(GROUPS, EACH_USER), NOW)
 
 
 def charge(subject: QuotaEngine, user: str, amount: int, now: float = NOW) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from gateway.events import ShadowSample, from_line, to_line
 from gateway.features.ledger.shadow_sampler import ShadowSampler
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.steps import at_once
 

@@ -4,9 +4,11 @@ import pytest
 
 from gateway.features.ledger import minute_sampler
 from gateway.features.ledger.usage_sampler import UsageSampler
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -16,8 +18,8 @@ ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000})
 def test_usage_is_sampled_when_its_minute_ends():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
-    bucket = engine.acquire("produce", "alice", "etl", NOW)
-    engine.acquire("fetch", "alice", "idle", NOW)
+    bucket = bucket_of(engine, "produce", "alice", "etl", NOW)
+    bucket_of(engine, "fetch", "alice", "idle", NOW)
     bucket.charge(500, NOW)
     bucket.answered_total, bucket.latency_seconds_total = 2, 0.25
     assert at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 59.0)) == []
@@ -47,7 +49,7 @@ def test_seconds_with_use_or_throttle_are_counted():
     """The throttle of 3 s begins with the use of 4 seconds' quota. The next use in this minute is late."""
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE)
-    bucket = engine.acquire("produce", "alice", "etl", NOW)
+    bucket = bucket_of(engine, "produce", "alice", "etl", NOW)
     for amount, at in ((bucket.capacity() + 3_000, NOW), (10, NOW + 30.0)):
         bucket.charge(int(amount), at)
         for second in range(1, 20):
@@ -63,7 +65,7 @@ def test_samples_that_are_given_up_lose_nothing():
     """The gateway stops while the buckets are read, and a bucket has gone before."""
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE)
-    stays, gone = (engine.acquire("produce", "alice" if name == "stays" else "bob", name, NOW) for name in ("stays", "gone"))
+    stays, gone = (bucket_of(engine, "produce", "alice" if name == "stays" else "bob", name, NOW) for name in ("stays", "gone"))
     stays.charge(500, NOW)
     gone.charge(70, NOW)
     sampler.forgotten(gone)
@@ -78,7 +80,7 @@ def test_samples_that_are_given_up_lose_nothing():
 def test_running_minute_is_sampled_at_exit():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
-    engine.acquire("produce", "alice", "etl", NOW).charge(500, NOW)
+    bucket_of(engine, "produce", "alice", "etl", NOW).charge(500, NOW)
     (sample,) = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + 7.0, last=True))
     assert (sample.time_ms, sample.amount) == (1_767_225_600_000, 500.0)
 
@@ -95,7 +97,7 @@ def test_minute_of_a_start_or_a_set_clock_is_partial(looks, partial):
     """The clock is right in the first case, set back in the second, and set forward in the last."""
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
-    bucket = engine.acquire("produce", "alice", "etl", NOW)
+    bucket = bucket_of(engine, "produce", "alice", "etl", NOW)
     found = []
     for seconds in looks:
         bucket.charge(500, NOW)
@@ -108,7 +110,7 @@ def test_only_a_last_minute_that_is_over_is_whole():
     partial = []
     for end in (119.0, 120.0):
         sampler = UsageSampler(MINUTE)
-        bucket = engine.acquire("produce", "alice", "etl", NOW)
+        bucket = bucket_of(engine, "produce", "alice", "etl", NOW)
         for seconds in (60.0, end):
             bucket.charge(500, NOW)
             samples = at_once(sampler.take("weir-1", engine.buckets(), MINUTE + seconds, last=seconds == end))
@@ -121,7 +123,7 @@ def test_bucket_dropped_within_its_minute_is_sampled():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1, on_forgotten=sampler.forgotten)
     amounts = []
     for minute, amount in ((1, 500), (2, 0), (3, 7)):
-        bucket = engine.acquire("produce", "alice", "etl", NOW)
+        bucket = bucket_of(engine, "produce", "alice", "etl", NOW)
         bucket.charge(amount, NOW)
         engine.release(bucket, NOW)
         for seconds in (100.0, 200.0):
@@ -141,7 +143,7 @@ def crowded(sampler, *rows):
 
 def visit(engine, user, amount, now):
     """Let a client use its quota and leave. Unless others are there, the next tick after this second drops its bucket."""
-    bucket = engine.acquire("produce", user, "etl", now)
+    bucket = bucket_of(engine, "produce", user, "etl", now)
     bucket.charge(amount, now)
     bucket.answered_total, bucket.latency_seconds_total = 2, 0.25
     engine.release(bucket, now)

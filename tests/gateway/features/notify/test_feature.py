@@ -25,15 +25,17 @@ from gateway.features.notify.feature import Notify
 from gateway.features.notify.message import NoticeContext, json_body, slack_body
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice, ProcessRows
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.snapshot import UsageRow
 from gateway.steps import at_once
 from gateway.workers.pages import WorkersServer
-from gateway.workers.place import WorkerPlace
+from gateway.workers.supervised_worker import SupervisedWorker
 from tests.gateway.conftest import CONFIG
 from tests.gateway.features.notify.rows import throttled, used
 from tests.gateway.features.notify.test_webhook import PATIENCE, SECRET, Receiver, Silent
+from tests.gateway.quotas.engines import bucket_of
 
 WALL = 1_767_225_600.0
 PARSED = parse_config(CONFIG, source="weir.yaml")
@@ -305,22 +307,22 @@ def test_families_are_the_registered_metrics() -> None:
 
 async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view: AdminView) -> None:
     """Two workers throttle one client, each by its own bucket: the supervisor sees the merged use."""
-    servers, places = [], []
+    servers, workers = [], []
     for number in range(2):
         quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 100_000})
         engine = QuotaEngine(QuotaSettings((quota,)), clock.monotonic())
-        bucket = engine.acquire("produce", "alice", "etl", clock.monotonic())
+        bucket = bucket_of(engine, "produce", "alice", "etl", clock.monotonic())
         bucket.charge(5_000_000, clock.monotonic())
         bucket.episode.note_address(f"10.0.0.{number}")
-        worker = AdminView(engine, view.counters, view.effective, view.not_ready)
-        server = AdminServer(worker, tmp_path / f"worker-{number}")
+        of_worker = AdminView(engine, view.counters, view.effective, view.not_ready)
+        server = AdminServer(of_worker, tmp_path / f"worker-{number}")
         await server.start()
         servers.append(server)
-        place = WorkerPlace(number, (), tmp_path / f"worker-{number}", lambda: 1)
-        place.process = number + 1
-        places.append(place)
+        worker = SupervisedWorker(number, (), tmp_path / f"worker-{number}", lambda: 1)
+        worker.process = number + 1
+        workers.append(worker)
     async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
-        supervisor = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, PLACES, view.effective)
+        supervisor = WorkersServer(workers, ("127.0.0.1", 0), lambda: None, {}, view.effective)
         subject = notify(section(receiver.port))
         subject.start(tasks)
         for second in range(3):

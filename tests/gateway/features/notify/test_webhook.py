@@ -17,7 +17,7 @@ from gateway.features.notify import webhook as module
 from gateway.features.notify.config import NotifyTargetConfig
 from gateway.features.notify.webhook import ATTEMPTS, Webhook
 from loadtest.testkit.kafka import free_port
-from tests.gateway.cluster.running import until
+from tests.gateway.running import until
 
 PATIENCE = 60.0
 SECRET = "s3cret"

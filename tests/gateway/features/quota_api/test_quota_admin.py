@@ -16,11 +16,13 @@ from gateway.features.quota_api.state_file import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
 from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
+from tests.gateway.quotas.engines import bucket_of
 
 KEY = "producer_byte_rate"
 ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
@@ -101,7 +103,7 @@ class World:
                 await self.changed.wait()
 
     def limit(self, user):
-        bucket = self.engine.acquire("produce", user, "c", 0.0)
+        bucket = bucket_of(self.engine, "produce", user, "c", 0.0)
         self.engine.release(bucket, 0.0)
         return bucket.resolution.limit
 

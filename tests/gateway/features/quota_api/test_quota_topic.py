@@ -17,8 +17,9 @@ from gateway.features.quota_api.quota_topic import QuotaTopic
 from gateway.features.quota_api.records import QuotaRecords, claim, restored_records, settled
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError
 from gateway.observer import Outlet
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
 from protocol.error_codes import ErrorCode

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.alterations import Change, QuotaApiError
 from gateway.features.quota_api.rules import (
     MAX_ENTITIES,
-    Change,
     ListedQuotas,
-    QuotaApiError,
     alteration,
     altered,
     check_room,

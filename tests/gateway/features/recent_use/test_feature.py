@@ -11,9 +11,11 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.features.recent_use import feature as recent_usage
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.recent_use.usage_file import read_usage, write_usage
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.quotas.engines import bucket_of
 
 QUOTAS = QuotaSettings((EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": 1_000.0}),))
 LIMITS = ConnectionLimits(max_per_ip=9, gateway=AcceptLimits(connection_creation_rate=0.001), listeners={"a": AcceptLimits()})
@@ -30,7 +32,7 @@ class Gateway:
 
     def charge(self, client_id, amount):
         now = clock.monotonic()
-        return self.engine.acquire("produce", "alice", client_id, now).charge(amount, now)[0]
+        return bucket_of(self.engine, "produce", "alice", client_id, now).charge(amount, now)[0]
 
 
 @pytest.fixture

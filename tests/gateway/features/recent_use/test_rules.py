@@ -8,7 +8,7 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
-from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import PastUse, Window
@@ -22,9 +22,12 @@ from gateway.quotas.recent_use import (
     restore_entity,
     seconds_between,
 )
+from gateway.quotas.settings import Metering, QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
+from tests.gateway.quotas.engines import bucket_of, rows_of
+from tests.gateway.quotas.grouped import grouped
 
 START = 5_000.0
 """When the first gateway is asked."""
@@ -49,7 +52,7 @@ def engine(of, now=START):
 
 def used(subject, kind, *charges):
     """Alice's bucket after (seconds after the start, amount) ..."""
-    bucket = subject.acquire(kind, "alice", "etl", START)
+    bucket = bucket_of(subject, kind, "alice", "etl", START)
     for after, amount in charges:
         bucket.charge(amount, START + after)
     return bucket
@@ -123,7 +126,7 @@ def test_client_waits_as_long_after_restart(kind, charges, seconds, delay, then)
     first = engine(settings(algorithm=algorithm))
     used(first, quota_kind, *charges)
     second, now = restarted(first, 2, seconds)
-    bucket = second.acquire(quota_kind, "alice", "etl", now)
+    bucket = bucket_of(second, quota_kind, "alice", "etl", now)
     assert bucket.throttle_left(now) == pytest.approx(delay)
     assert bucket.charge(100, now)[0] == pytest.approx(then)
 
@@ -189,7 +192,7 @@ def test_restarts_give_no_client_more(algorithm, restarts, amount, limit):
                     saved = list(entity_uses(subject, subject.buckets(), now))
                     subject = engine(of, now)
                     assert all(restore_entity(subject, each, now) for each in saved)
-            bucket = subject.acquire(kind, "alice", "etl", now)
+            bucket = bucket_of(subject, kind, "alice", "etl", now)
             if free_at <= now and bucket.throttle_left(now) == 0.0:
                 free_at = now + bucket.charge(amount, now)[0]
                 total += amount
@@ -229,7 +232,7 @@ def test_unused_buckets_are_not_saved():
     first = engine(settings())
     used(first, "produce", (0, 100))
     used(first, "fetch", (0, 100))  # without a quota
-    first.acquire("produce", "bob", "etl", START)
+    bucket_of(first, "produce", "bob", "etl", START)
     assert [(use.kind, use.tags) for use in entity_uses(first, first.buckets(), START + 0.5)] == [("produce", ALICE)]
     assert list(entity_uses(first, first.buckets(), START + 1.0)) == []
 
@@ -249,7 +252,7 @@ def test_shared_overflow_bucket_is_not_saved():
     quotas += (EntityQuota(ClientQuotaEntity(client_id="b"), {"producer_byte_rate": 1.0}),)
     first.apply(replace(settings(), quotas=quotas), START)
     for client_id in ("a", "b"):
-        first.acquire("produce", "x", client_id, START).charge(100, START)
+        bucket_of(first, "produce", "x", client_id, START).charge(100, START)
     assert [use.tags for use in entity_uses(first, first.buckets(), START)] == [Tags(None, "a")]
 
 
@@ -257,11 +260,11 @@ def test_restored_use_is_in_no_counter():
     first = engine(settings())
     used(first, "produce", (0, 500))
     second, now = restarted(first, 0, 0)
-    (row,) = [row for row in second.snapshot(now) if row.kind == "produce"]
+    (row,) = [row for row in rows_of(second, now) if row.kind == "produce"]
     assert (row.user, row.tokens, row.amount_total, row.throttled_total, row.connections) == ("alice", -100.0, 0, 0, 0)
     assert row.throttle_left == 1.0
     second.tick(now + 1.0)
-    assert second.acquire("produce", "alice", "etl", now + 1.0).resolution.tags == ALICE
+    assert bucket_of(second, "produce", "alice", "etl", now + 1.0).resolution.tags == ALICE
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,7 @@ def test_changed_quotas_apply_to_restored_use(changed, tokens):
     if tokens is None:
         assert list(second.buckets()) == []
     else:
-        bucket = second.acquire("produce", "alice", "etl", now)
+        bucket = bucket_of(second, "produce", "alice", "etl", now)
         left = bucket.meter.tokens(now)
         # The wider window holds 800. The use in the bucket is subtracted.
         assert left == tokens
@@ -291,7 +294,7 @@ def test_changed_algorithm_starts_with_recent_use():
     first = engine(settings())
     used(first, "produce", (0, 300))
     second, now = restarted(first, 0, 1, settings(algorithm="window"))
-    bucket = second.acquire("produce", "alice", "etl", now)
+    bucket = bucket_of(second, "produce", "alice", "etl", now)
     assert bucket.rate(now) == 50.0  # 200 of the 300 in the 4 s that it covers: one second's worth was refilled
 
 
@@ -311,7 +314,7 @@ def test_use_without_quota_is_not_restored(saved):
 def test_use_of_unknown_algorithm_is_dropped():
     subject = engine(settings())
     assert restore_entity(subject, BucketUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (PastUse(0, 0, 1.0),))), START)
-    assert subject.acquire("produce", "alice", "etl", START).meter.idle(START)
+    assert bucket_of(subject, "produce", "alice", "etl", START).meter.idle(START)
 
 
 def test_debt_of_a_group_in_a_tree_outlives_a_restart():
@@ -321,7 +324,7 @@ def test_debt_of_a_group_in_a_tree_outlives_a_restart():
         Group("jobs", (GroupRule(user="job"),), parent="all", weights={"producer_byte_rate": 1.0}),
         Group("web", (GroupRule(user="web"),), parent="all", weights={"producer_byte_rate": 9.0}),
     )
-    first = engine(QuotaSettings(tuple(group.quota for group in groups), groups=groups))
+    first = engine(grouped(groups))
     before = first.acquire_path("produce", "job", "", START)[1]
     before.charge(2_000_000, START)
     second, now = restarted(first, 0, 0)

@@ -19,11 +19,11 @@ from gateway.features.recent_use.usage_file import (
     write_usage,
 )
 from gateway.features.topic_quotas.rules import TopicQuotas
-from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicRateUse
+from gateway.quotas.settings import Metering
 
 AT = Moment("a boot", 5_021.4, 1_795_244_400.2)
 USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (PastUse(3.5, 2.0, 100.0), PastUse(0.5, 0.0, 0.0)))

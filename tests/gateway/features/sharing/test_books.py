@@ -8,9 +8,10 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 INTERVAL = 0.2

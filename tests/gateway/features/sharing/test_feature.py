@@ -17,10 +17,12 @@ from gateway.features.sharing.known_peers import MAX_MEMBERS
 from gateway.features.sharing.member import EXPIRY_INTERVALS
 from gateway.features.sharing.use_message import EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.cluster.kept_topic import KeptTopic
+from tests.gateway.quotas.engines import bucket_of
 
 CAPACITY = 10_000_000.0
 WINDOW = Window(samples=11, seconds=600.0)
@@ -53,7 +55,7 @@ class Reader:
 
     @property
     def bucket(self) -> Bucket:
-        return self.engine.acquire("produce", "alice", "any", clock.monotonic())
+        return bucket_of(self.engine, "produce", "alice", "any", clock.monotonic())
 
     def used(self) -> float:
         """Return the charges for peers' use, without the refill meanwhile."""

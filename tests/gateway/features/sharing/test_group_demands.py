@@ -8,10 +8,11 @@ import pytest
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.peer_demands import REPEAT_MESSAGES, STALE_INTERVALS, PeerDemands
 from gateway.features.sharing.use_message import MAX_DEMANDS, UseMessage, encode, parse
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.groups import Group, GroupRule
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
+from tests.gateway.quotas.grouped import grouped
 
 MB8 = 8_000_000.0
 INTERVAL = 0.2
@@ -31,7 +32,7 @@ class Gateways:
     """Members whose records arrive `delay` seconds after each step. `dead` members neither publish nor receive."""
 
     def __init__(self, count, every, delay=0.0):
-        settings = QuotaSettings(tuple(group.quota for group in every), groups=every)
+        settings = grouped(every)
         self.engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
         self.members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(self.engines)]
         self.dead = set()
@@ -121,7 +122,7 @@ def test_busy_groups_leave_a_tree_without_a_fresh_burst(count):
     traffic.run(senders, 14)
     flat = tuple(Group(name, (GroupRule(user=f"{name}*"),), {KEY: MB8 / 2}) for name in "ab")
     for engine in gateways.engines:
-        engine.apply(QuotaSettings(tuple(group.quota for group in flat), groups=flat), traffic.now)
+        engine.apply(grouped(flat), traffic.now)
     traffic.run([Sender(name, gateway=count - 1) for name in "ab"], 4)
     assert sum(traffic.whole(MB8, 16, 18)) / 2 < 1.1
 
@@ -169,7 +170,7 @@ def test_group_that_becomes_a_parent_reports_its_use():
         now = START + 5.0 * number
         if number:
             for engine in gateways.engines:
-                engine.apply(QuotaSettings(tuple(group.quota for group in deep), groups=deep), now)
+                engine.apply(grouped(deep), now)
         for bucket in first.acquire_path("produce", "pay-1", "x", now):
             bucket.charge(amount, now)
         for step in range(15):
@@ -324,7 +325,7 @@ def test_huge_demand_of_one_peer_leaves_no_trace():
 def test_spare_tokens_pay_for_the_use_of_peers_too():
     """A peer's clients may use the ceiling while the parent has spare tokens. Their use leaves no lasting debt here."""
     every = (Group("all", (), {KEY: MB8}), *[Group(name, (), {KEY: 0.6 * MB8}, parent="all") for name in "ab"])
-    engine = QuotaEngine(QuotaSettings(tuple(group.quota for group in every), groups=every), START, shared=True)
+    engine = QuotaEngine(grouped(every), START, shared=True)
     accounts = [engine.peer_account("produce", Tags(None, None, group=name), START) for name in ("a", "all")]
     engine.group_buckets.divide({("produce", name): inf for name in "ab"}, INTERVAL, START)
     for number in range(100):

@@ -3,23 +3,18 @@
 import pytest
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
-from gateway.features.sharing.member import (
-    FORGET_SECONDS,
-    LAST_RECORDS,
-    MIN_EXPIRY_SECONDS,
-    SWEEP_SECONDS,
-    TIMELY_RECORDS,
-    Member,
-)
-from gateway.features.sharing.shared_usage import PIECE, reading_pause
+from gateway.features.sharing.member import LAST_RECORDS, MIN_EXPIRY_SECONDS, SWEEP_SECONDS, TIMELY_RECORDS, Member
+from gateway.features.sharing.shared_usage import FORGET_SECONDS, PIECE, reading_pause
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
 from gateway.quotas.recent_use import PeerTotals
+from gateway.quotas.settings import QuotaSettings
 from loadtest.scenarios.sharing_simulation import Scenario, simulate
+from tests.gateway.quotas.engines import bucket_of
 
 LIMIT = 1_000.0
 INTERVAL = 0.2
@@ -100,7 +95,7 @@ class Fleet:
                     engine.tick(self.now)
 
     def bucket(self, number: int, kind: str = "produce") -> Bucket:
-        bucket = self.engines[number].acquire(kind, "alice", "any", self.now)
+        bucket = bucket_of(self.engines[number], kind, "alice", "any", self.now)
         self.engines[number].release(bucket, self.now)
         return bucket
 
@@ -197,7 +192,7 @@ def test_shown_rate_is_that_of_this_gateway(algorithm: str) -> None:
 @pytest.mark.parametrize("length", [MAX_NAME, MAX_NAME + 1])
 def test_long_name_is_shared_by_its_short_form(length: int) -> None:
     fleet = begun(2)
-    there, here = (fleet.engines[number].acquire("produce", "bob", "c" * length, fleet.now) for number in range(2))
+    there, here = (bucket_of(fleet.engines[number], "produce", "bob", "c" * length, fleet.now) for number in range(2))
     there.charge(8_000, fleet.now)
     fleet.use(0, 8_000)
     fleet.run(5.0)
@@ -479,7 +474,7 @@ def test_second_message_after_a_silence_makes_no_debt() -> None:
 
     def use(amount: int) -> None:
         for name in names:
-            fleet.engines[0].acquire("produce", "user", name, fleet.now).charge(amount, fleet.now)
+            bucket_of(fleet.engines[0], "produce", "user", name, fleet.now).charge(amount, fleet.now)
 
     use(100)
     fleet.run(2.0)
@@ -590,7 +585,7 @@ def many_users(fleet: Fleet, count: int, amount: int) -> None:
     each = EntityQuota(ClientQuotaEntity(user=DEFAULT), {"producer_byte_rate": LIMIT})
     fleet.engines[0].apply(QuotaSettings(quotas=(each,)), fleet.now)
     for number in range(count):
-        fleet.engines[0].acquire("produce", f"user-{number}", "", fleet.now).charge(amount, fleet.now)
+        bucket_of(fleet.engines[0], "produce", f"user-{number}", "", fleet.now).charge(amount, fleet.now)
 
 
 def test_last_messages_have_all_use() -> None:
@@ -613,8 +608,8 @@ def test_steps_may_mix_with_charges_and_messages() -> None:
     fleet.engines[0].apply(QuotaSettings(QUOTAS), fleet.now)
     names = [f"client-{number}" for number in range(5 * PIECE)]
     sender, receiver = fleet.engines[0], fleet.members[1]
-    buckets = [sender.acquire("produce", "user", name, fleet.now) for name in names]
-    peer = [fleet.engines[1].acquire("produce", "user", name, fleet.now) for name in names]
+    buckets = [bucket_of(sender, "produce", "user", name, fleet.now) for name in names]
+    peer = [bucket_of(fleet.engines[1], "produce", "user", name, fleet.now) for name in names]
     for _ in range(20):
         fleet.now += INTERVAL
         steps = fleet.members[0].steps(lambda: fleet.now, publish=True)
@@ -642,7 +637,7 @@ def test_message_is_bounded_and_rest_follows() -> None:
         fleet.now,
     )
     for number in range(MAX_ENTITIES + 100):
-        fleet.engines[0].acquire("produce", f"user-{number}", "any", fleet.now).charge(5_000, fleet.now)
+        bucket_of(fleet.engines[0], "produce", f"user-{number}", "any", fleet.now).charge(5_000, fleet.now)
     fleet.run(2 * INTERVAL)
     first, second = (parse(value) for _, value in fleet.log[-2:] if value is not None)
     assert (len(first.entities), len(second.entities)) == (MAX_ENTITIES, 100)
@@ -664,7 +659,7 @@ def test_message_of_long_names_is_within_its_bounds(character: str) -> None:
         slot = connections.accept("clients", "10.0.0.1", 0.0)
         assert isinstance(slot, ConnectionSlot)
         slot.identify(name, 0.0)
-        engine.acquire("produce", name, name, 0.0).charge(5_000, 0.0)
+        bucket_of(engine, "produce", name, name, 0.0).charge(5_000, 0.0)
     ((_, value),) = member.step(INTERVAL)
     message = parse(value or b"")
     assert message.entities
@@ -684,7 +679,7 @@ def test_message_has_fewer_entities_among_more_members(members: int, rows: int) 
             member.handle(f"{number:016x}", UseMessage(sequence, ()), fleet.now)
     member.step(fleet.now)
     for number in range(600):
-        fleet.engines[0].acquire("produce", f"user-{number}", "", fleet.now).charge(5_000 + number, fleet.now)
+        bucket_of(fleet.engines[0], "produce", f"user-{number}", "", fleet.now).charge(5_000 + number, fleet.now)
     ((_, value),) = member.step(fleet.now + member.interval)
     message = parse(value or b"")
     assert [use.total for use in message.entities] == list(range(5_599, 5_599 - rows, -1))

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import aiohttp
-
-from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.features.sharing.feature import Sharing
 from gateway.features.sharing.metrics import SharingReport
+from tests.gateway.admin.serving import visiting
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
 
@@ -42,13 +40,8 @@ def test_metrics_are_absent_without_sharing(view: AdminView) -> None:
 
 
 async def test_sharing_api_names_problems(view: AdminView) -> None:
-    server = AdminServer(replace(view, features=[reported(Sharing, REPORT)]), ("127.0.0.1", 0))
-    await server.start()
-    try:
-        url = f"http://127.0.0.1:{server.port}/api/sharing"
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            body = await response.json()
-    finally:
-        await server.stop()
+    shown = replace(view, features=[reported(Sharing, REPORT)])
+    async with visiting(shown) as session, session.get("/api/sharing") as response:
+        body = await response.json()
     assert body["configured"]
     assert (body["members"], body["reachable"], body["reader_problem"]) == (4, False, "nobody answers")

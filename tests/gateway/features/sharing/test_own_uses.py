@@ -9,10 +9,10 @@ import pytest
 from gateway.features.sharing.own_uses import OwnUses
 from gateway.features.sharing.shared_usage import PIECE, most_rows
 from gateway.features.topic_quotas.topic_meters import RATES, AppendedBytes
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.steps import at_once
 

@@ -8,8 +8,9 @@ from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLim
 from gateway.features.sharing.member import MIN_EXPIRY_SECONDS, Member
 from gateway.features.sharing.peer_counts import COUNTS_OF_ALL, LEAST_COUNTS, PeerCounts
 from gateway.features.sharing.use_message import MAX_COUNTS, parse
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 
 INTERVAL = 0.2
 ADDRESS = "10.0.0.1"

@@ -3,10 +3,12 @@
 import pytest
 
 from gateway.features.sharing.member import Member
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.line import Consumer
+from gateway.quotas.settings import QuotaSettings
+from tests.gateway.quotas.engines import bucket_of
 from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
 
 INTERVAL = 0.2
@@ -72,7 +74,7 @@ def test_consumers_get_the_quota_of_a_window(count: int, consumers: int) -> None
     settings = QuotaSettings((EntityQuota(ClientQuotaEntity("alice"), {"consumer_byte_rate": MIB}),), algorithm="window")
     engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
     members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(engines)]
-    buckets = [engine.acquire("fetch", "alice", "", START) for engine in engines[:consumers]]
+    buckets = [bucket_of(engine, "fetch", "alice", "", START) for engine in engines[:consumers]]
     places, due = [Consumer() for _ in buckets], [START + 2.0 + 0.003 * number for number in range(consumers)]
     batch, sent, now, step = MIB // 64, [0] * 120, START, START
     while now < START + 119.0:
@@ -110,7 +112,7 @@ def test_a_new_gateway_owes_the_debt_of_its_peers(seconds: float) -> None:
     found.engines[0] = QuotaEngine(settings, found.now, shared=True)
     members[0] = Member("a" * 16, found.engines[0], INTERVAL, found.now)
     found.run(senders[1:], 5)
-    buckets = [engine.acquire("produce", "alice", "", found.now) for engine in found.engines]
+    buckets = [bucket_of(engine, "produce", "alice", "", found.now) for engine in found.engines]
     before = [bucket.amount_total for bucket in buckets]
     found.run(senders, 120)
     used = [bucket.amount_total - earlier for bucket, earlier in zip(buckets, before, strict=True)]

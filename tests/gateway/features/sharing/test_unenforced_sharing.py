@@ -6,10 +6,12 @@ import pytest
 
 from gateway.features.sharing.member import Member
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows
+from tests.gateway.quotas.engines import bucket_of
+from tests.gateway.quotas.grouped import grouped
 
 LIMIT = 1_000.0
 INTERVAL = 0.2
@@ -75,7 +77,7 @@ def test_throttle_time_of_all_gateways_is_that_of_one(rates: list[float], settin
 
 def test_slow_requests_of_a_group_in_a_tree_are_counted() -> None:
     """The requests are further apart than the divisions of the tree."""
-    settings = QuotaSettings(tuple(group.quota for group in TREE), groups=TREE, enforce=False)
+    settings = grouped(TREE, enforce=False)
     fleet = UnenforcedFleet(4, settings)
     fleet.run(40.0, [MB8 / 2] * 4, 0.5)
     assert sum(bucket.throttle_seconds_total for bucket in fleet.buckets) == pytest.approx(40.0, rel=0.15)
@@ -106,7 +108,7 @@ def test_client_that_moves_counts_no_throttle_of_the_past(settings: QuotaSetting
 def test_unenforced_quotas_presume_no_use_of_peers() -> None:
     fleet = UnenforcedFleet(4, UNENFORCED)
     fleet.run(1.0, [100.0] * 4)
-    new = fleet.engines[0].acquire("produce", "alice", "another", fleet.now)
+    new = bucket_of(fleet.engines[0], "produce", "alice", "another", fleet.now)
     meters = [bucket.shared_meter() for bucket in (*fleet.buckets, new)]
     assert [meter and meter.presumed for meter in meters] == [0.0] * 5
     assert [meter and meter.share for meter in meters] == [1.0] * 5

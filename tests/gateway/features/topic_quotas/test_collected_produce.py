@@ -3,13 +3,14 @@
 import pytest
 
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.errors import InvalidFrame
 from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered, produce, produced
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.gateway.quotas.engines import rows_of
 
 OWN = "__weir_usage"
 ENDLESS_ID = b"\xff\xff\xff\x7f"  # the length of a transactional id that is longer than any frame
@@ -68,7 +69,7 @@ def test_rate_of_requests_counts_a_collected_request_once():
     request = produce(1, (COLD, {0: b"x" * 2_000}))
     t.client_sends(request, by=500)
     assert t.row().amount_total == len(request) - 4
-    assert [row.amount_total for row in t.engine.snapshot(t.now) if row.kind != "produce"] == [1]
+    assert [row.amount_total for row in rows_of(t.engine, t.now) if row.kind != "produce"] == [1]
 
 
 def test_request_keeps_its_buckets_while_it_is_collected():
@@ -106,7 +107,7 @@ def test_collected_request_to_own_topic_is_free(by):
     request = m.produce(1, size=2_000, topics=(OWN,))
     t.client_sends(request, by=by)
     t.broker_got(request)
-    assert sum(row.amount_total for row in t.engine.snapshot(t.now) if row.kind == "produce") == 0
+    assert sum(row.amount_total for row in rows_of(t.engine, t.now) if row.kind == "produce") == 0
     assert not t.paused
 
 

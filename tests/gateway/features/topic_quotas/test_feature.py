@@ -87,9 +87,9 @@ def test_overruled_thresholds_are_named_after_reload():
 
 async def test_page_has_the_values_of_the_report(at_work):
     at_work.apply(section(payments=10))
-    page = at_once(at_work.json_in_steps())
+    page = at_work.as_json(at_work.report())
     assert json.loads(b"".join(at_once(json_parts(page)))) == json.loads(json.dumps(asdict(at_work.report())))
 
 
-def test_no_page_without_quotas():
-    assert at_once(make().json_in_steps()) is None
+def test_no_report_without_quotas():
+    assert make().report() is None

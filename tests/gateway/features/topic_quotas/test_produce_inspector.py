@@ -14,10 +14,10 @@ from gateway.proxy.handlers.produce import MAX_KEPT
 from gateway.proxy.handlers.sasl import SaslObserver
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProducedTopics
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame

@@ -9,7 +9,8 @@ from gateway.features.topic_quotas.rejections import FOLD_SECONDS, MAX_FOLDS, Re
 from gateway.observer import Outlet
 from gateway.proxy.identity import Client
 from gateway.proxy.wire import Origin
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 NOW, WALL = 1_000.0, 1_700_000_000.0

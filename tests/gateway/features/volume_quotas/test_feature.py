@@ -15,7 +15,8 @@ from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, Volu
 from gateway.features.volume_quotas.usage_message import encode_usage
 from gateway.observer import Outlet
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.cluster.kept_topic import KeptTopic
 
 HARD, SOFT = Limit(LimitType.CONSUMED_SPACE, 900), Limit(LimitType.CONSUMED_SPACE, 500)

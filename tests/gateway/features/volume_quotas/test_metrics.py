@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import aiohttp
 import pytest
 
-from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.features.volume_quotas.config import VolumesConfig
@@ -15,6 +13,7 @@ from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, Volu
 from gateway.features.volume_quotas.report import VolumesReport
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.proxy.produce_gate import ProduceGate
+from tests.gateway.admin.serving import visiting
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
 
@@ -103,12 +102,8 @@ def test_metrics_are_absent_without_volumes(view: AdminView) -> None:
 async def test_volumes_api_shows_state(with_volumes: Callable[[VolumeVerdict], AdminView], view: AdminView) -> None:
     answers = []
     for shown in (with_volumes(verdict(700, active=2)), view):
-        server = AdminServer(shown, ("127.0.0.1", 0))
-        await server.start()
-        url = f"http://127.0.0.1:{server.port}/api/volumes"
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
+        async with visiting(shown) as session, session.get("/api/volumes") as response:
             answers.append(await response.json())
-        await server.stop()
     configured, absent = answers
     assert absent["configured"] is False
     assert (configured["state"], configured["factor"], configured["reason"]) == ("PAUSE", 0.0, "unknown")

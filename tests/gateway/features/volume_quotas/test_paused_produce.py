@@ -6,9 +6,9 @@ from gateway.features.ledger.fold import ThrottleFolds
 from gateway.proxy.handlers.produce import MAX_REFUSED, PAUSED_MESSAGE
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame

@@ -2,6 +2,7 @@ import pytest
 
 from gateway.proxy.authentication.sasl_states import TRANSITIONS, SaslEvent, SaslState, after
 from protocol.errors import OutOfTurn
+from tests.gateway.proxy.state_table import transitions
 
 E, S = SaslEvent, SaslState
 
@@ -23,16 +24,12 @@ SHORT = {
     "MAYBE": S.MAYBE_AUTHENTICATED,
     "R": S.REFUSED,
 }
-
-
-def expected():
-    header, *rows = [line.split() for line in TABLE.strip().splitlines()]
-    return {(S[row[0]], E[event]): SHORT.get(cell) for row in rows for event, cell in zip(header, row[1:], strict=True)}
+EXPECTED = transitions(TABLE, S, E, SHORT)
 
 
 @pytest.mark.parametrize(("before", "event"), [(state, event) for state in S for event in E])
 def test_each_event_in_each_sasl_state(before, event):
-    wanted = expected()[before, event]
+    wanted = EXPECTED[before, event]
     if wanted is None:
         with pytest.raises(OutOfTurn, match=f"{event.name} in SASL state {before.name}") as caught:
             after(before, event)
@@ -42,4 +39,4 @@ def test_each_event_in_each_sasl_state(before, event):
 
 
 def test_sasl_table_has_only_legal_transitions():
-    assert {pair for pair, state in expected().items() if state is not None} == TRANSITIONS.keys()
+    assert {pair for pair, state in EXPECTED.items() if state is not None} == TRANSITIONS.keys()

@@ -7,13 +7,14 @@ import pytest
 
 from gateway.proxy.handler import Request
 from gateway.proxy.states import MUTED
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.headers import parse_request_header
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, gateway_address, limits
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 from tests.protocol.samples import with_length
 
@@ -28,7 +29,7 @@ def over_quota(*, by=0.5, version=12):
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(90, version=version))
     t.broker_answers(m.fetched(90, version=version, size=BURST))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(round(by * 1_000), t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(round(by * 1_000), t.now)
     t.broker_got(m.fetch(90, version=version, max_bytes=BURST))
     t.client_got(m.fetched(90, version=version, size=BURST))
     assert not t.paused
@@ -57,7 +58,7 @@ def pipelining():
 
 
 def promised(t):
-    return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).line.promised
+    return bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).line.promised
 
 
 def test_consumer_with_records_has_bytes_reserved():
@@ -80,7 +81,7 @@ def test_closing_releases_reservation():
 def test_one_of_two_fetches_on_empty_bucket_passes():
     one = eager()
     other = eager(one.engine)
-    bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
+    bucket = bucket_of(one.engine, "fetch", "ANONYMOUS", "etl", one.now)
     bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # the bucket is empty without debt
     one.client_sends(m.fetch(2))
     assert bucket.line.promised >= 400, "a whole batch comes, however little was asked for"
@@ -487,7 +488,7 @@ def test_fetch_in_session_asks_one_byte_and_is_emptied(version, by):
 
 def in_debt(t):
     """Give the client's bucket a debt of half a second, as by another connection."""
-    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
+    bucket = bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now)
     bucket.charge(round(bucket.meter.tokens(t.now)) + 500, t.now)
     t.broker_inbox.clear()
     t.client_inbox.clear()
@@ -723,7 +724,7 @@ def test_window_empties_response_over_quota_uncharged(version, by):
 def test_window_keeps_partitions_without_records(version):
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1, version=version, session=(77, 3)))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
     t.broker_answers(mixed(1, [0], version=version))
     size = len(mixed(1, [], version=version)) - 4 - (version >= 12)
     assert t.row("fetch").amount_total == BURST + size
@@ -736,7 +737,7 @@ def test_window_empties_first_answer_of_a_session_wholly():
     """Clients refuse a full answer that lacks a part of the partitions."""
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
     t.broker_answers(mixed(1, [0]))
     size = len(mixed(1, [0])) - 5
     t.client_got(m.fetched_nothing(1, session_id=77, throttle_time_ms=500 + size))
@@ -768,7 +769,7 @@ def test_window_ends_session_that_client_forgets(continued, named):
 def test_window_sends_answers_without_records(answer):
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1, session=(77, 3)))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST + 500, t.now)
     t.broker_answers(answer)
     throttled = bytearray(answer)
     throttled[9:13] = (500 + len(answer) - 5).to_bytes(4, "big")
@@ -787,7 +788,7 @@ def test_window_empties_fetch_v0_response():
 
 def test_window_sends_share_fetch_over_quota():
     t = Transcript(limits(fetch=1_000, algorithm="window"))
-    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
     t.client_sends(SHARE_FETCH)
     t.broker_answers(shared(0))
     t.client_got(shared(len(shared(0)) - 5))
@@ -797,12 +798,7 @@ def test_window_sends_share_fetch_over_quota():
 # Share groups.
 
 
-def share_fetch(correlation_id=2, *, max_bytes=2**31 - 1, epoch=0):
-    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": max_bytes, "topics": []}
-    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
-
-
-SHARE_FETCH = share_fetch()
+SHARE_FETCH = m.share_fetch(2)
 
 
 def shared(throttle_time_ms):
@@ -817,7 +813,7 @@ def test_share_fetch_waits_for_debt_and_is_charged():
     t.passes(0.499)
     t.broker_got()
     t.passes(0.002)
-    t.broker_got(share_fetch(max_bytes=50))  # a twentieth of a second of the quota
+    t.broker_got(m.share_fetch(2, max_bytes=50))  # a twentieth of a second of the quota
     t.broker_answers(shared(0))
     charged = len(shared(0)) - 5
     t.client_got(shared(charged - 1))
@@ -827,8 +823,8 @@ def test_share_fetch_waits_for_debt_and_is_charged():
 
 def test_share_fetch_that_ends_its_session_never_waits():
     t = over_quota()
-    t.client_sends(share_fetch(epoch=-1))
-    t.broker_got(share_fetch(epoch=-1))
+    t.client_sends(m.share_fetch(2, epoch=-1))
+    t.broker_got(m.share_fetch(2, epoch=-1))
 
 
 def renewal(correlation_id=2, *, renews=True, max_bytes=0):
@@ -900,26 +896,26 @@ def test_share_fetch_of_no_bytes_without_renewal_is_over_quota():
 
 def test_answer_to_renewal_lets_no_further_share_fetch_pass():
     t = Transcript(limits(fetch=1_000))
-    t.client_sends(renewal(2), share_fetch(3), share_fetch(4))
-    t.broker_got(renewal(2), share_fetch(3, max_bytes=BURST))
+    t.client_sends(renewal(2), m.share_fetch(3), m.share_fetch(4))
+    t.broker_got(renewal(2), m.share_fetch(3, max_bytes=BURST))
     t.broker_answers(codec.encode_response(ApiKey.SHARE_FETCH, 2, {"responses": []}, 2))
     t.broker_got()
     t.broker_answers(codec.encode_response(ApiKey.SHARE_FETCH, 1, {"responses": []}, 3))
-    assert t.broker_inbox[8:12] == share_fetch(4)[8:12]
+    assert t.broker_inbox[8:12] == m.share_fetch(4)[8:12]
 
 
 def test_pipelined_share_fetches_go_one_by_one():
     t = Transcript(limits(fetch=1_000))
-    t.client_sends(SHARE_FETCH, share_fetch(3))
-    t.broker_got(share_fetch(2, max_bytes=BURST))
+    t.client_sends(SHARE_FETCH, m.share_fetch(3))
+    t.broker_got(m.share_fetch(2, max_bytes=BURST))
     t.broker_answers(shared(0))
-    t.broker_got(share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
+    t.broker_got(m.share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
 
 
 def test_negative_maximum_cancels_no_reservation():
     t = Transcript(limits(fetch=1_000))
-    bucket = t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now)
-    t.client_sends(share_fetch(max_bytes=-(2**31)))
+    bucket = bucket_of(t.engine, "fetch", "ANONYMOUS", "etl", t.now)
+    t.client_sends(m.share_fetch(2, max_bytes=-(2**31)))
     bucket.line.reserve(3_000)  # by another consumer
     assert bucket.line.reserved(t.now) == 3_000
 
@@ -936,7 +932,7 @@ def test_share_fetch_ignores_pending_one_without_quota():
     t.configure(QuotaSettings((EntityQuota(ClientQuotaEntity("ANONYMOUS", "etl"), {"consumer_byte_rate": 1_000.0}),)))
     t.broker_answers(shared(0))
     t.broker_inbox.clear()
-    t.client_sends(share_fetch(3))
+    t.client_sends(m.share_fetch(3))
     assert t.broker_inbox
 
 

@@ -8,13 +8,14 @@ import pytest
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript
+from tests.gateway.quotas.engines import rows_of
 from tests.protocol import codec
 
 CHUNKS = [None, 1, 5, 13]
@@ -93,7 +94,7 @@ def log_in_raw(t, mechanism, *, by=None):
 
 
 def users(t):
-    return {row.user: row.connections for row in t.engine.snapshot(t.now)}
+    return {row.user: row.connections for row in rows_of(t.engine, t.now)}
 
 
 @pytest.mark.parametrize("by", CHUNKS)
@@ -251,7 +252,7 @@ def test_reauthentication_with_other_claims_leaves_the_group():
     passes(t, m.produce(20, size=5_000), m.produced(20))
     log_in(t, "PLAIN")
     passes(t, m.produce(21, size=50_000), m.produced(21))
-    assert [(row.amount_total, row.connections) for row in t.engine.snapshot(t.now) if row.group] == [(5_000, 0)]
+    assert [(row.amount_total, row.connections) for row in rows_of(t.engine, t.now) if row.group] == [(5_000, 0)]
 
 
 # Again (KIP-368).

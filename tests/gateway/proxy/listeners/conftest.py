@@ -1,7 +1,6 @@
 """Acceptors on a local port, and the file of the claims of ports."""
 
 import socket
-import tempfile
 
 import pytest
 
@@ -35,9 +34,3 @@ async def house(bound, own):
     yield build
     for each in built:
         await each.close()
-
-
-@pytest.fixture
-def claims():
-    with tempfile.TemporaryFile() as file:
-        yield file.fileno()

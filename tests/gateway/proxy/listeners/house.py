@@ -10,9 +10,10 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.listeners.acceptor import Acceptor
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.poller import Poller
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 
 SHORT = Window(2, 1.0)
 """The burst is one second."""

@@ -23,7 +23,8 @@ from gateway.proxy.listeners.listener import Listener, bind_bootstrap_port
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.settings import QuotaSettings
 from loadtest.testkit.certificates import LOOPBACK, Authority
 from loadtest.testkit.kafka import free_port_range
 

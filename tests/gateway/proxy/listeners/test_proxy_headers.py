@@ -13,8 +13,9 @@ from gateway.proxy.listeners import proxy_headers as module
 from gateway.proxy.tls.contexts import LiveContext, ServerTls, server_context
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.quotas.meter import Window
-from loadtest.testkit.certificates import LOOPBACK, Authority
+from loadtest.testkit.certificates import LOOPBACK
 from tests.gateway.proxy.listeners.house import ask
+from tests.gateway.running import until
 from tests.protocol.proxy_headers import IPV4, LOCAL, SIGNATURE, UNIX, binary, line
 
 NEVER = 600.0
@@ -43,12 +44,6 @@ async def announced(here, ip, version=2):
     client = await here.connect()
     client.send(HEADERS[version](ip))
     return client
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 -- the acceptor tells nobody
-            await asyncio.sleep(0.001)
 
 
 async def starting(here, count):
@@ -277,11 +272,6 @@ async def test_close_ends_headers_and_introduced_connections(house):
     assert [await receive(client) for client in clients[1:]] == [b"", b""]
     await starting(here, 0)
     assert await ask(clients[0]) == b"hello"
-
-
-@pytest.fixture
-def authority(tmp_path):
-    return Authority(tmp_path)
 
 
 @pytest.fixture

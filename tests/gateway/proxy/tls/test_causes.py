@@ -30,11 +30,6 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "local
     return tuple(errors)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def server(authority: Authority, hosts=LOOPBACK, **changes) -> ssl.SSLContext:
     files = authority.issue("server", hosts)
     return server_context(

@@ -77,11 +77,6 @@ class Port:
             transport.abort()
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 async def test_handshake_reports_server_name_and_certificate(authority: Authority) -> None:
     port = Port(authority, client_auth="required", names={"localhost"})
     mine = authority.issue("me")

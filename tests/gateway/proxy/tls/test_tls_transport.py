@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from gateway.proxy.socket_transport import BUFFER_BYTES, READ_BYTES
 from gateway.proxy.tls import tls_transport as module
 from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
-from gateway.proxy.tls.tls_records import MAX_RECORDS, MAX_SURPLUS_BYTES
-from gateway.proxy.tls.tls_transport import (
-    MAX_REPLY_BYTES,
-    TlsTransport,
-)
+from gateway.proxy.tls.tls_records import MAX_RECORDS, MAX_REPLY_BYTES, MAX_SURPLUS_BYTES
+from gateway.proxy.tls.tls_transport import TlsTransport
 from loadtest.testkit.certificates import LOOPBACK, Authority
 
 LARGE = bytes(range(256)) * 1_200

@@ -2,11 +2,13 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS, request_kinds
 from gateway.quotas.meter import Window
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
+from tests.gateway.quotas.engines import bucket_of
 
 NOW = 1_000.0
 FREE = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
@@ -33,7 +35,7 @@ ENTITIES = {
 def test_bucket_holds_a_burst_of_the_quota_window(entity, algorithm):
     quota = EntityQuota(entity, {"request_rate": 5.0})
     engine = QuotaEngine(QuotaSettings((quota,), algorithm=algorithm, window=Window(5, 1.0)), NOW)
-    bucket = engine.acquire("request_rate", "alice", "app", NOW)
+    bucket = bucket_of(engine, "request_rate", "alice", "app", NOW)
     assert bucket.charge(20, NOW) == (0.0, False)
     assert bucket.charge(1, NOW) == (pytest.approx(0.2), True)
     assert bucket.charge(1, NOW + 0.4) == (0.0, False)

@@ -19,10 +19,11 @@ from gateway.features.ledger.usage_sampler import UsageSampler
 from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, described
 from gateway.observer import Observer, Outlet
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS, request_kinds
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from helm.dashboards import entity_dashboard
 from helm.values_schema import values_schema
@@ -31,6 +32,7 @@ from protocol.bodies.client_quotas import AlterEntry, Component, EntityPart, Op
 from tests.gateway.conftest import scraped
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import Transcript
+from tests.gateway.quotas.engines import bucket_of, rows_of
 
 NOW, WALL = 1_000.0, 1_767_225_600.0
 CONFIG = """
@@ -49,7 +51,7 @@ def engine() -> QuotaEngine:
 @pytest.fixture
 def bucket(engine: QuotaEngine) -> Bucket:
     """alice has used 150 teaspoons, of a burst of 100."""
-    bucket = engine.acquire("spoon", "alice", "app", NOW)
+    bucket = bucket_of(engine, "spoon", "alice", "app", NOW)
     bucket.charge(150, NOW)
     return bucket
 
@@ -121,7 +123,7 @@ async def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None
 
 def test_table_has_a_row_for_it(engine: QuotaEngine, bucket: Bucket) -> None:
     console = Console(width=180, color_system=None)
-    rows = [asdict(row) for row in engine.snapshot(NOW)]
+    rows = [asdict(row) for row in rows_of(engine, NOW)]
     with console.capture() as capture:
         console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": rows}, 180))
     (line,) = [line for line in capture.get().splitlines() if "alice" in line]
@@ -190,7 +192,7 @@ def test_member_of_a_group_is_spared() -> None:
     member = spoons_and_bytes(1_000_000.0)
     member.client_sends(messages.heartbeat(0))
     member.broker_answers(messages.beat(0))
-    member.engine.acquire("spoon", "ANONYMOUS", "etl", member.now).charge(110, member.now)
+    bucket_of(member.engine, "spoon", "ANONYMOUS", "etl", member.now).charge(110, member.now)
     member.client_sends(messages.heartbeat(1), messages.heartbeat(2))
     assert member.core.throttle.until - member.now == pytest.approx(2.0)
 

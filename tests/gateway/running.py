@@ -15,6 +15,7 @@ async def running(coroutine):
 
 
 async def until(condition):
+    """Wait for a condition that nothing announces."""
     async with asyncio.timeout(20.0):
         while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""One worker's place: its process, and the replacement if the process dies."""
+"""One worker as its supervisor sees it: its process, and the replacement if the process dies."""
 
 import asyncio
 import logging
@@ -43,10 +43,10 @@ class WorkerUnreachableError(Exception):
         return isinstance(self.__cause__, OSError) and self.__cause__.errno in OWN_ERRORS
 
 
-class WorkerPlace:
-    """Keeps one process running. `process` is its number among all processes of all places, 0 while none runs.
+class SupervisedWorker:
+    """Keeps one process running. `process` is its number among all processes of all workers, 0 while none runs.
 
-    `not_ready` is the reason if the process should get no clients, otherwise None. `was_ready`: a process of this place has
+    `not_ready` is the reason if the process should get no clients, otherwise None. `was_ready`: a process of this worker has
     been ready.
     """
 
