@@ -144,11 +144,11 @@ class Line:
         """
         return ahead < -meter.portion * _LEAST_SPACE / 2.0 and now >= self._overtaken_at
 
-    def serve(self, consumer: Consumer, meter: Meter, now: float) -> None:
-        """Remove the consumer from the line, as its request begins."""
+    def serve(self, consumer: Consumer, meter: Meter, now: float, amount: int = 0) -> None:
+        """Remove the consumer from the line, as its request begins. That costs `amount` if it is more than the place counts."""
         if consumer._line is self and meter.delay(now) > 0.0:
             # Those that were overtaken get the quota's rate together, so their debt does not grow.
-            self._overtaken_at = now + max(consumer._space / self._rate(meter), FETCH_SLICE_SECONDS)
+            self._overtaken_at = now + max(max(consumer._space, float(amount)) / self._rate(meter), FETCH_SLICE_SECONDS)
             consumer._in_debt = True
         self.leave(consumer)
 

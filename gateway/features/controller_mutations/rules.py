@@ -4,14 +4,9 @@ Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` 
 controller decides and charges at once. Weir admits an operation first, and charges it once the broker's answer is there.
 """
 
-from typing import Final
-
 from gateway.features.controller_mutations.turns import Place
 from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
 from gateway.quotas.shadows import ShadowBucket
-
-MAX_WANTED: Final = 10_000
-"""The most partitions that a request's place in a line counts. A client may claim any number."""
 
 
 class MutationQuota:
@@ -111,14 +106,14 @@ class MutationQuota:
         """Take or keep places for what was not admitted. Returns the seconds until its turn at each bucket."""
         if self._place is None or not (self.refused or self.late):
             return [0.0] * len(self._buckets)
-        return self._place.take(self._buckets, min(self._wanted, MAX_WANTED), now)
+        return self._place.take(self._buckets, self._wanted, now)
 
     def begin_turn(self, now: float) -> None:
         """Give the places up, as the request is forwarded. A strict request that costs nothing waits for no turn."""
         if self._place is None:
             return
         if self.reserved > 0:
-            self._place.serve(now)
+            self._place.serve(self.reserved, now)
         elif not self._strict:
             self._place.leave()
 

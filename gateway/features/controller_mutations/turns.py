@@ -14,6 +14,10 @@ from gateway.quotas.line import Consumer
 KEPT_TICKS: Final = 60
 """The place of a connection that is gone is kept for so many seconds. Clients reconnect within seconds."""
 
+PLACE_SECONDS: Final = 1.0
+"""The longest time of the quota that a place counts for. A client may claim any number of partitions that the broker then
+refuses, and those behind would wait for them. The cost of a request delays those behind as a debt."""
+
 MAX_KEPT: Final = 1_000
 """The most clients of which places are kept, `MAX_KEPT_TURNS` for each."""
 
@@ -44,9 +48,9 @@ class Place:
             return [bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
         if not self.waits:
             self._consumers = self._turns.take_left(buckets) or self._consumers
-        for each in self._consumers:
-            if not each.waits:
-                each.expected = partitions
+        for bucket, each in zip(buckets, self._consumers, strict=True):
+            if not each.waits and bucket.meter is not None:
+                each.expected = min(partitions, max(int(PLACE_SECONDS * bucket.meter.limit), 1))
         return [bucket.take_turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
 
     def leave(self) -> None:
@@ -54,11 +58,11 @@ class Place:
         for bucket, each in zip(self._buckets, self._consumers, strict=True):
             bucket.line.leave(each)
 
-    def serve(self, now: float) -> None:
-        """Leave the lines, as the request is forwarded."""
+    def serve(self, partitions: int, now: float) -> None:
+        """Leave the lines, as the request is forwarded for so many partitions."""
         for bucket, each in zip(self._buckets, self._consumers, strict=True):
             if bucket.meter is not None:
-                bucket.line.serve(each, bucket.meter, now)
+                bucket.line.serve(each, bucket.meter, now, partitions)
 
     def close(self) -> None:
         """Leave the places for the client's next connection."""

@@ -65,7 +65,7 @@ def mixes(draw):
 @given(mixes(), st.sampled_from([20_000, 200_000, 2_000_000]), st.integers(0, 1_000))
 def test_no_mix_of_consumers_starves_one(mix, quota, seed):
     fair = max(sum(size for size, *_ in mix) / quota, 0.2)
-    seconds = min(max(8.0 * fair, 30.0), 800.0)
+    seconds = min(max(9.0 * fair, 60.0), 900.0)
     simulation, chance = Consumers(limits(fetch=quota)), random.Random(seed)
     found = [
         simulation.add(
@@ -79,7 +79,7 @@ def test_no_mix_of_consumers_starves_one(mix, quota, seed):
         for size, batches, late, works, session in mix
     ]
     simulation.run(seconds)
-    begin, end = START + seconds / 2, START + seconds
+    begin, end = START + seconds * 2 / 3, START + seconds  # the first answers may leave a debt of several bursts
     for (_, _, late, works, _), consumer in zip(mix, found, strict=True):
         assert longest_gap([when for when, _ in consumer.full], end, begin) <= 3.0 * fair + works + 3.0 * late + 1.0
     used = sum(size for consumer in found for _, size in consumer.full)

@@ -25,13 +25,15 @@ from tests.protocol import codec
 RATE = 2.0
 STRICT, PERMISSIVE = 7, 5
 THROTTLED = 89
+POLICY_VIOLATION = 44
 NAMES = 20
 """A topic that was created less than 5 s ago costs nothing, so a client names its topics in turn."""
 
 
 @cache
-def frames(name, partitions, version):
-    created = m.answered(m.CREATE, 1, [{"name": name, "num_partitions": partitions}], version=version)
+def frames(name, partitions, version, *, fails):
+    result = {"name": name} | ({"error_code": POLICY_VIOLATION} if fails else {"num_partitions": partitions})
+    created = m.answered(m.CREATE, 1, [result], version=version)
     return m.create(1, {name: partitions}, version=version), m.metadata_answer(1, {name: 0}), created
 
 
@@ -41,16 +43,16 @@ class Creator:
     After `timeout` seconds without an answer, it connects again.
     """
 
-    def __init__(self, crowd, number, partitions=50, *, version=PERMISSIVE, timeout=None, late=0.0):
+    def __init__(self, crowd, number, partitions=50, *, version=PERMISSIVE, timeout=None, late=0.0, fails=False):
         self.crowd, self.number, self.partitions, self.version = crowd, number, partitions, version
-        self.timeout, self.late = timeout, late
+        self.timeout, self.late, self.fails = timeout, late, fails
         self.created = []
         self.session = CrowdSession(crowd, self.serve, self.take)
         self.request = None
         crowd.after(crowd.chance.random() / 100, self.send)
 
     def frames(self):
-        return frames(f"t{self.number}-{len(self.created) % NAMES}", self.partitions, self.version)
+        return frames(f"t{self.number}-{len(self.created) % NAMES}", self.partitions, self.version, fails=self.fails)
 
     def send(self):
         if self.session.closed:
@@ -123,6 +125,16 @@ def test_turns_exceed_no_quota():
     found = crowd_of(clients, 600.0)
     burst = 11 * RATE
     assert sum(len(each.created) * each.partitions for each in found) <= RATE * 600.0 + burst + 2 * 20
+
+
+@pytest.mark.parametrize("version", [STRICT, PERMISSIVE])
+def test_refused_claims_hold_up_nobody(version):
+    """Ten clients ask for 9 999 partitions all the time, and the broker refuses them."""
+    claims = [{"partitions": 9_999, "version": version, "late": 0.05, "fails": True}] * 10
+    honest = [{"partitions": 10}, {"partitions": 10, "version": STRICT}] * 2
+    found = crowd_of(honest + claims, 400.0)[: len(honest)]
+    assert sum(len(each.created) * each.partitions for each in found) >= 0.9 * RATE * 400.0
+    assert max(each.longest_wait for each in found) <= 2.0 * fair_wait(found)
 
 
 client = st.fixed_dictionaries(
