@@ -1,5 +1,7 @@
 """A meter that peers use as well: presumed use, its return, and the bounds of peers' debt."""
 
+from collections.abc import Callable
+
 import pytest
 
 from gateway.quotas.meter import Window
@@ -333,3 +335,40 @@ def test_dump_is_without_presumed_use() -> None:
     dumped = [each.amount for each in shared.dump(0.0)]
     assert (len(dumped), sum(dumped)) == (4, 100.0)
     assert dumped[0] == 100.0, "the newest were charged last"
+
+
+def test_comparable_balance_is_without_presumed_use() -> None:
+    shared = meter(share=0.5)
+    shared.charge(300, 0.0)
+    assert (shared.tokens(0.0), shared.comparable(0.0)) == (400.0, 700.0)
+
+
+@pytest.mark.parametrize("change", [lambda shared: shared.set_limit(2 * LIMIT, 0.0), lambda shared: shared.forgive(0.0)])
+def test_changed_balance_is_not_compared_for_a_while(change: Callable[[SharedMeter], None]) -> None:
+    shared = meter()
+    shared.charge(500, 0.0)
+    change(shared)
+    before = shared.tokens(1.0)
+    shared.approach(-LIMIT, 1.0, 1.0)
+    assert (shared.comparable(1.0), shared.tokens(1.0)) == (None, before)
+    assert shared.comparable(ROLLOUT_SECONDS) is not None
+
+
+def test_short_burst_is_not_compared() -> None:
+    """The use of peers is heard later than it fits into the burst."""
+    assert SharedMeter(TokenBucket(LIMIT, 0.5, 0.0), LIMIT, 0.5, 0.6).comparable(0.0) is None
+    assert SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6).comparable(0.0) is None
+
+
+def test_meter_goes_a_part_of_the_way_to_a_peers_balance() -> None:
+    shared = meter(share=0.5)
+    shared.charge(300, 0.0)
+    shared.approach(100.0, 0.1, 0.0)
+    assert shared.comparable(0.0) == pytest.approx(640.0)
+    shared.approach(740.0, 0.5, 0.0)
+    assert shared.comparable(0.0) == pytest.approx(690.0)
+    assert shared.presumed == 300.0
+    shared.approach(790.0, 1.0, 0.0, only_down=True)
+    assert shared.comparable(0.0) == pytest.approx(690.0)
+    shared.approach(-50.0, 1.0, 0.0, only_down=True)
+    assert shared.comparable(0.0) == pytest.approx(-50.0)
