@@ -64,7 +64,7 @@ class SharedMeter(Meter):
         super().__init__(limit)
         self._inner = inner
         self._changed_at = -inf  # the limit
-        self._apart_until = -inf  # peers may have another limit or another debt
+        self._apart_until = -inf  # the debt has been cleared here, and may not yet be cleared at peers
         self.exact = exact
         self._turn = turn
         self._longest_turn = self._turns(horizon, users=0)
@@ -136,8 +136,8 @@ class SharedMeter(Meter):
     def comparable(self, now: float) -> float | None:
         """The balance without presumed use: all gateways should have the same one.
 
-        None without a balance, and for `ROLLOUT_SECONDS` after a change of the limit or a cleared debt. None as well if the
-        burst is shorter than the time that messages take.
+        None without a balance, and for `ROLLOUT_SECONDS` after a cleared debt. None as well if the burst is shorter than the
+        time that messages take.
         """
         left = self._inner.tokens(now)
         if left is None or now < self._apart_until or self._inner.capacity < self._limit * self._horizon:
@@ -243,8 +243,6 @@ class SharedMeter(Meter):
         self._inner.set_limit(limit, now)
         if limit != self._limit:
             self._limit, self._changed_at = limit, now
-            if not self.exact:  # rights in a tree change all the time
-                self._apart_until = now + ROLLOUT_SECONDS
 
     def set_window(self, inner: Meter, now: float) -> None:
         """Continue with `inner`, a new meter of another window. Use, debts and presumed amounts are kept."""

@@ -150,6 +150,18 @@ def test_a_gateway_that_was_away_agrees_with_its_peers(seconds: float, number: i
     assert parts(found, senders, 20, 90) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_gateways_agree_after_a_limit_that_changed_late(number: int) -> None:
+    """One gateway halves the quota four seconds before the other."""
+    found, _ = fleet(2, alice(QUOTA), int(QUOTA / 20))
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
+    found.run(senders, 20)
+    for engine in (found.engines[number], found.engines[1 - number]):
+        engine.apply(alice(QUOTA / 2), found.now)
+        found.run(senders, 4)
+    assert parts(found, senders, 20, 60) == pytest.approx([0.5, 0.5], abs=0.03)
+
+
 def parts(found: Traffic, senders: list[Sender], wait: int, seconds: int) -> list[float]:
     """The bytes through each gateway after `wait` seconds, as parts of an equal share of the quota."""
     found.run(senders, wait)
