@@ -22,9 +22,9 @@ beside the use of the others, and nobody pays it back. So a longer time would ex
 _LEAST_FREE: Final = 1.0
 """One request, for kinds that count requests."""
 
-SPARE_PART: Final = 0.1
+SPARE_PART: Final = 0.2
 """Of the parent's burst: tokens above this are spare, so a group may use them before the next division. A division lags one to
-three intervals behind a group that stops."""
+three intervals behind a group that stops. The balances of two gateways may differ by a tenth."""
 
 PEER_INTERVALS: Final = 3.0
 """The time that spare tokens pay for at once, for use of peers. Their messages arrive within this time."""
@@ -37,16 +37,18 @@ class EntitledBucket(TokenBucket):
     """A token bucket with a second balance, which the group's entitlement refills.
 
     The second balance holds the entitlement of `ENTITLED_PART`, at least one unit. Its debt is as small: use that the parent
-    has lent is not paid back later.
+    has lent is not paid back later. Such use is `_forgotten` while the balance is in debt. Presumed use that comes back was a
+    part of the forgotten use. Otherwise a group that borrows would get it as credit.
     """
 
-    __slots__ = ("_entitlement", "_free", "_interval", "_most_free", "_topped_up")
+    __slots__ = ("_entitlement", "_forgotten", "_free", "_interval", "_most_free", "_topped_up")
 
     def __init__(self, rate: float, entitlement: float, burst_seconds: float, least_burst: float, now: float) -> None:
         super().__init__(rate, burst_seconds, now, MAX_DEBT_SECONDS, least_burst)
         self._entitlement = entitlement
         self._most_free = 0.0
         self._free = 0.0
+        self._forgotten = 0.0
         self._interval = 0.0
         self._topped_up = now
 
@@ -78,14 +80,26 @@ class EntitledBucket(TokenBucket):
 
     def charge(self, amount: float, now: float) -> float:
         unspent = self._unspent(now)
+        if unspent >= 0.0:
+            self._forgotten = 0.0
+        if amount < 0.0:
+            kept = min(-amount, self._forgotten)
+            self._forgotten -= kept
+            self._free = min(unspent - amount - kept, self._most_free)
+            return super().charge(amount, now)
         free = unspent - amount
-        if amount < 0.0 and free > 0.0:  # use that peers were presumed to make is late: nobody makes up for it
-            free = max(unspent, 0.0)
         least = -self._entitlement * LONGEST_ENTITLEMENT_DEBT
         if free < least and free < -amount:
-            free = min(least, -amount)
+            least = min(least, -amount)
+            self._forgotten += least - free
+            free = least
         self._free = free
         return super().charge(amount, now)
+
+    def adjust(self, amount: float, now: float) -> None:
+        """The second balance stays."""
+        self._free = self._unspent(now)
+        super().charge(amount, now)
 
     def top_up(self, ceiling: float, intervals: float, now: float) -> float:
         """Pay a debt as if the rate had been `ceiling` since the last call, for so many `intervals` at most.
@@ -100,6 +114,7 @@ class EntitledBucket(TokenBucket):
     def bound_debt(self) -> None:
         """Bound the own debt by `_most_free` units, as the parent's bucket has paid for the use."""
         if self._free < -self._most_free:
+            self._forgotten -= self._free + self._most_free
             self._free = -self._most_free
 
     def seconds_to_pay(self, now: float, further: float = 0.0) -> float:

@@ -73,6 +73,10 @@ class Meter(ABC):
         """Give back units that were charged at the time `charged` or shortly before."""
         self.charge(-amount, now)
 
+    def adjust(self, amount: float, now: float) -> None:
+        """Take units off the balance (negative: add units) that nobody has used: the balance of all gateways is another one."""
+        self.charge(amount, now)
+
     @abstractmethod
     def rate(self, now: float) -> float | None:
         """The observed rate per second. None: the algorithm has no rate."""

@@ -54,8 +54,8 @@ class SharedMeter(Meter):
     """
 
     __slots__ = (
-        "_changed_at", "_crowd", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older", "_presumed", "_settled",
-        "_turn", "_wait", "exact",
+        "_apart_until", "_changed_at", "_crowd", "_extra", "_horizon", "_inner", "_latest", "_longest_turn", "_older",
+        "_presumed", "_settled", "_turn", "_wait", "exact",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class SharedMeter(Meter):
         super().__init__(limit)
         self._inner = inner
         self._changed_at = -inf  # the limit
+        self._apart_until = -inf  # the debt has been cleared here, and may not yet be cleared at peers
         self.exact = exact
         self._turn = turn
         self._longest_turn = self._turns(horizon, users=0)
@@ -132,23 +133,22 @@ class SharedMeter(Meter):
                 amount = min(amount, max(left + self._inner.capacity, 0.0))
         self._inner.charge(amount, now)
 
-    def debt(self, now: float) -> float:
-        """The debt in seconds, without presumed use: a new member has to owe it as well.
+    def comparable(self, now: float) -> float | None:
+        """The balance without presumed use: all gateways should have the same one.
 
-        0.0 for `ROLLOUT_SECONDS` after a change of the limit, as in `charge_others`; and without a balance.
+        None without a balance, and for `ROLLOUT_SECONDS` after a cleared debt. None as well if the burst is shorter than the
+        time that messages take.
         """
         left = self._inner.tokens(now)
-        if left is None or self.exact or now - self._changed_at < ROLLOUT_SECONDS:
-            return 0.0
-        return max(-(left + self.presumed) / self._limit, 0.0)
+        if left is None or now < self._apart_until or self._inner.capacity < self._limit * self._horizon:
+            return None
+        return left + self.presumed
 
-    def follow(self, seconds: float, now: float) -> None:
-        """Owe at least so many seconds of the limit, without presumed use."""
-        left = self._inner.tokens(now)
-        if left is not None and not self.exact:
-            more = left + self.presumed + seconds * self._limit
-            if more > 0.0:
-                self._inner.charge(more, now)
+    def approach(self, balance: float, part: float, now: float, *, only_down: bool = False) -> None:
+        """Go a part of the way to the comparable balance of a peer."""
+        own = self.comparable(now)
+        if own is not None and (own > balance or not only_down):
+            self._inner.adjust(part * (own - balance), now)
 
     def _replace(self, amount: float) -> float:
         """Take up to `amount` units out of the presumed ones, the oldest first. They stay charged. Returns their number."""
@@ -252,6 +252,7 @@ class SharedMeter(Meter):
     def forgive(self, now: float) -> None:
         """No presumed amount is given back afterwards."""
         self._inner.forgive(now)
+        self._apart_until = now + ROLLOUT_SECONDS
         self._presumed = self._older = self._latest = self._wait = 0.0
 
     def idle(self, now: float) -> bool:

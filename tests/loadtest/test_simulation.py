@@ -13,7 +13,6 @@ import pytest
 
 from gateway.alter_queue import AlterQueue
 from gateway.features.controller_mutations import handlers as mutations
-from gateway.features.sharing.member import Member
 from gateway.features.topic_quotas import produce_inspector
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.proxy import connection
@@ -156,7 +155,7 @@ def no_queue(patch):
 
 def selfish_member(patch):
     """Each gateway takes the whole quota for itself."""
-    patch.setattr(Member, "_share", lambda self, entity, now, *, newest: 1.0)
+    patch.setattr("gateway.features.sharing.member.share_of", lambda *arguments, newest: 1.0)
     patch.setattr(Bucket, "charge_others", lambda self, amount, now, *, no_debt: None)
 
 

@@ -98,6 +98,13 @@ class KnownPeers:
         if not flows:
             del self.active[entity]
 
+    def stands_before(self, identity: str, messages: int, since: float) -> bool:
+        """True if a living peer before `identity` was heard since then, and has sent more than so many messages."""
+        return any(
+            peer.alive and peer.heard >= since and peer.sequence > messages and each < identity
+            for each, peer in self.by_identity.items()
+        )
+
     def living(self) -> list[str]:
         """The identities of peers with more than one message."""
         return [identity for identity, peer in self.by_identity.items() if peer.alive]

@@ -9,9 +9,10 @@ from math import ceil
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.known_peers import KnownPeers
+from gateway.features.sharing.own_share import HORIZON_INTERVALS, share_of, users_of
 from gateway.features.sharing.own_uses import OwnUses
+from gateway.features.sharing.peer_balances import NEW_MESSAGES, PeerBalances
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
-from gateway.features.sharing.peer_debts import PeerDebts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
     FORGET_SECONDS,
@@ -27,6 +28,7 @@ from gateway.features.sharing.use_message import MAX_MESSAGE_BYTES, EntityUse, U
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import Part, UsageAccount, UsageKey
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS
 from gateway.steps import Steps, at_once
 
 MemberRecord = tuple[bytes, bytes | None]
@@ -34,9 +36,6 @@ MemberRecord = tuple[bytes, bytes | None]
 
 CROWD = 100
 """With more members, each member publishes less often, so that the traffic does not grow."""
-
-HORIZON_INTERVALS = 3.0
-"""A member presumes the use of its peers for this number of intervals, because their messages arrive within this time."""
 
 EXPIRY_INTERVALS = 15
 MIN_EXPIRY_SECONDS = 3.0
@@ -47,9 +46,6 @@ TIMELY_RECORDS = 4
 
 LAST_RECORDS = 3
 """The messages of a member that stops. With the tombstone, peers do not take so few for a backlog."""
-
-_EVEN = 0.5
-"""The part of a quota that is divided evenly; the rest is divided by use. So shares become even if all members want more."""
 
 
 class Member:
@@ -90,7 +86,8 @@ class Member:
         self._presuming: dict[UsageKey, UsageAccount] = {}  # accounts that hold presumed use after the last step
         self._connections = PeerCounts(counts)
         self._demands = PeerDemands()
-        self._debts = PeerDebts()
+        self._balances = PeerBalances()
+        self._in_use: Iterable[tuple[UsageKey, UsageAccount]] = ()  # the accounts of the last step
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
         """The settings take effect with the next step."""
@@ -102,6 +99,10 @@ class Member:
     def interval(self) -> float:
         """Seconds between two messages; more with over `crowd` members."""
         return self._interval * max(1.0, self.status.members / self._crowd)
+
+    @property
+    def _new(self) -> bool:
+        return self._sequence <= NEW_MESSAGES
 
     @property
     def tracked(self) -> int:
@@ -149,7 +150,7 @@ class Member:
         if identity == self.identity:
             self._own_message_at = now
             return
-        self._debts.notice(message.sequence, now)
+        self._balances.notice(message.sequence, now)
         peer = self._peers.by_identity.get(identity)
         if peer is None:
             if self._peers.full:
@@ -177,7 +178,9 @@ class Member:
             for flow in peer.flows.values():
                 flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
-        self._charge(identity, peer, self._debts.receive(message.debts, self._sequence, now), now, resumed=resumed)
+        follows = identity < self.identity and not resumed
+        contained = self._balances.receive(message.balances, now, new=self._new, follows=follows)
+        self._charge(identity, peer, contained, now, resumed=resumed)
         self._connections.receive(identity, message.connections, message.turns)
         in_tree = self._engine.group_buckets.in_tree
         self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if in_tree(*key)}, now)
@@ -231,7 +234,7 @@ class Member:
             return []
         self._demands.divide(self._engine.group_buckets, self.interval, clock())
         if self._engine.settings.enforce:  # otherwise debts are forgiven
-            yield from self._debts.follow(self._peer_account, clock)
+            yield from self._balances.follow(self._peer_account, clock, new=self._new)
         yield from self._settle(clock, hold=not publish)
         self._settled = now
         return [(yield from self._record(clock))] if publish else []
@@ -256,11 +259,10 @@ class Member:
         sequence, members = self._sequence, self.status.members
         connections, turns, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)
         demands, unpublished = self._demands.chosen(sequence, MAX_MESSAGE_BYTES // 8)
-        everyone = self._everyone() if self._engine.settings.enforce else ()
-        debts = yield from self._debts.chosen(everyone, self._own, sequence, members, self.interval, clock)
+        balances = yield from self._balances.chosen(self._to_agree(clock()), self._own, sequence, members, clock)
         uses, waiting = yield from self._own.chosen(members, sequence, clock(), last=last)
         self.status.left_out_total += left_out + unpublished + waiting
-        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns, debts))
+        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns, balances))
 
     def _count(self, clock: Callable[[], float]) -> Steps[None]:
         return self._own.count(chain.from_iterable(each.changed() for each in self._shared), self.quiet, clock)
@@ -273,11 +275,12 @@ class Member:
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
         enforced = self._engine.settings.enforce  # otherwise nobody waits, and no use is presumed
         alone = not enforced or (not reachable and not self._fair_share)
-        self._engine.meters.part = Part(1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER, self._turn)
+        self._engine.meters.part = Part(1.0 if alone else 1.0 / members, horizon if reachable else MAX_DEBT_SECONDS, self._turn)
         changed = (members, reachable, enforced) != self._settled_for
         self._settled_for = (members, reachable, enforced)
         presuming: dict[UsageKey, UsageAccount] = {}
-        for number, (entity, account) in enumerate(self._everyone() if changed else (yield from self._busy(now)), 1):
+        self._in_use = self._everyone() if changed else (yield from self._busy(now))
+        for number, (entity, account) in enumerate(self._in_use, 1):
             if number % PIECE == 0:
                 yield
                 now = clock()
@@ -288,15 +291,25 @@ class Member:
             if not enforced:
                 meter.settle(1.0, 0.0, now)
             elif reachable:
-                share = self._share(entity, now, then, quiet, newest=meter.exact)
-                meter.settle(share, horizon, now, users=self._users(entity, now), hold=hold or stalled)
+                own, flows = self._own.get(entity), self._peers.active.get(entity, {}).values()
+                share = share_of(own, flows, members, self.interval, quiet, now, then, newest=meter.exact)
+                users = users_of(own, len(flows), members, self.interval, quiet, now)
+                meter.settle(share, horizon, now, users=users, hold=hold or stalled)
             elif self._fair_share:
-                meter.settle(1.0 / members, _FOREVER, now, confirm=True)
+                meter.settle(1.0 / members, MAX_DEBT_SECONDS, now, confirm=True)
             else:
                 meter.settle(1.0, 0.0, now, confirm=True)  # peers may have used the presumed amounts without a message
             if meter.presumed > 0.0:
                 presuming[entity] = account
         self._presuming = presuming
+
+    def _to_agree(self, now: float) -> Iterable[tuple[UsageKey, UsageAccount]]:
+        """The accounts whose balances peers should have: this member is the first one."""
+        if self._new or not self._engine.settings.enforce:
+            return ()
+        if self._peers.stands_before(self.identity, NEW_MESSAGES, now - self.expiry):
+            return ()
+        return self._everyone() if self._balances.with_new(self.interval, now) else self._in_use
 
     def _everyone(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         return chain.from_iterable(each.accounts() for each in self._shared)
@@ -325,30 +338,6 @@ class Member:
         """The time to which the state of the peers refers. It stands still without messages, as in a leader election."""
         current = now - self._own_message_at <= HORIZON_INTERVALS * self.interval
         return now if current or self._own_message_at == float("-inf") else self._own_message_at
-
-    def _share(self, entity: UsageKey, now: float, then: float, quiet: float, *, newest: bool) -> float:
-        """This member's part of an entity's quota: one half is divided evenly, the other half by recent use.
-
-        `then` is as for `_as_of`. Before its use is known, the quota is divided by the number of members, because every member
-        may begin to use it. Use counts as known after some intervals: some peers that begin together are heard later.
-        """
-        flows = self._peers.active.get(entity)
-        others = [] if flows is None else [flow.recent(then, quiet) for flow in flows.values() if then - flow.at <= quiet]
-        own = self._own.get(entity)
-        if own is None or now - own.flow.at > quiet or now - own.began < HORIZON_INTERVALS * self.interval:
-            return 1.0 / max(self.status.members, len(others) + 1)
-        # Peers know the published use only. In a burst, newer use would make the sum of all shares larger than 1.
-        used = max(own.flow.recent(now, quiet) - (0 if newest else own.flow.total - own.published), 0.0)
-        theirs = sum(others)
-        by_use = used / (used + theirs) if used + theirs > 0.0 else 1.0
-        return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
-
-    def _users(self, entity: UsageKey, now: float) -> int:
-        """The peers that use an entity: perhaps all, until small uses by peers that begin together have been published."""
-        known = len(self._peers.active.get(entity, ()))
-        own = self._own.get(entity)
-        young = own is None or now - own.since < self.quiet + HORIZON_INTERVALS * self.interval
-        return self.status.members if known and young else known
 
     # A restored balance contains use of peers. With the saved totals, this member does not charge that use again.
 
@@ -395,6 +384,3 @@ class Member:
         if self._peers.forget(identity):
             self._connections.forget(identity)
             self._demands.forget(identity)
-
-
-_FOREVER = 1e9

@@ -11,9 +11,9 @@ has the kind and the name of a maximum number, and the member's open connections
 an older Weir have none. With `"Turns": 3`, the rows are too many for one message, and the last three messages together have all
 of them. An older Weir takes only the last message's rows. A row of `Demands` has the kind and the name of a group, and the
 demand of its clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
-have them again. A row of `Debts` has the kind, the tags or the name, the limit per second, and the debt in seconds. The last
-field is the member's use as in `Entities`, which the debt contains. An older Weir ignores such rows. A record without a value
-means that the member has left.
+have them again. A row of `Balances` has the kind, the tags or the name, the limit per second, and the balance in seconds. A
+debt is below zero. The last field is the member's use as in `Entities`, which the balance contains. An older Weir ignores
+such rows. A record without a value means that the member has left.
 """
 
 import json
@@ -67,8 +67,8 @@ class EntityUse:
     recent: int
 
 
-class Debt(NamedTuple):
-    """An entity's debt by the use of all members: `seconds` of its `limit`. It contains the `total` of the publisher."""
+class Balance(NamedTuple):
+    """An entity's balance: `seconds` of its `limit`, below zero for a debt. It contains the `total` use of the publisher."""
 
     limit: float
     seconds: float
@@ -86,7 +86,7 @@ class UseMessage:
     connections: Mapping[PeerCountKey, int] = field(default_factory=dict)
     demands: Mapping[DemandKey, float] = field(default_factory=dict)
     turns: int = 1
-    debts: Mapping[UsageKey, Debt] = field(default_factory=dict)
+    balances: Mapping[UsageKey, Balance] = field(default_factory=dict)
 
 
 def encode(message: UseMessage) -> bytes:
@@ -99,9 +99,9 @@ def encode(message: UseMessage) -> bytes:
     if message.demands:
         rows = [[kind, name, None if demand == inf else demand] for (kind, name), demand in message.demands.items()]
         fields["Demands"] = rows
-    if message.debts:
-        rows = [[kind, _parts(name), *debt] for (kind, name), debt in message.debts.items()]
-        fields["Debts"] = rows
+    if message.balances:
+        rows = [[kind, _parts(name), *balance] for (kind, name), balance in message.balances.items()]
+        fields["Balances"] = rows
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -138,8 +138,8 @@ def parse(value: bytes) -> UseMessage:
     connections = _connections(fields.get("Connections", []), skipped)
     demands = _demands(fields.get("Demands", []), skipped)
     turns = min(max(_count(fields.get("Turns", 1), "Turns"), 1), MAX_TURNS)
-    debts = _debts(fields.get("Debts", []), skipped)
-    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, debts)
+    balances = _balances(fields.get("Balances", []), skipped)
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, balances)
 
 
 def _rows(rows: object, name: str, most: int, things: str) -> list[object]:
@@ -209,20 +209,20 @@ def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
     return demands
 
 
-def _debts(rows: object, skipped: list[str]) -> dict[UsageKey, Debt]:
-    debts: dict[UsageKey, Debt] = {}
-    for row in _rows(rows, "Debts", MAX_ENTITIES, "debts"):
+def _balances(rows: object, skipped: list[str]) -> dict[UsageKey, Balance]:
+    balances: dict[UsageKey, Balance] = {}
+    for row in _rows(rows, "Balances", MAX_ENTITIES, "balances"):
         match row:
             case [kind, parts, int(limit) | float(limit), int(seconds) | float(seconds), total] if (
-                0 < limit <= MAX_INT64 and 0 <= seconds <= MAX_DEBT_SECONDS
+                0 < limit <= MAX_INT64 and -MAX_DEBT_SECONDS <= seconds <= MAX_INT64
             ):
                 try:
-                    debts[_entity(kind, parts)] = Debt(float(limit), float(seconds), _count(total, "the total"))
+                    balances[_entity(kind, parts)] = Balance(float(limit), float(seconds), _count(total, "the total"))
                 except BadRecordError as error:
                     skipped.append(error.reason)
             case _:
                 skipped.append("bad_type")
-    return debts
+    return balances
 
 
 def _count(value: object, what: str) -> int:

@@ -84,6 +84,41 @@ def test_new_entitlement_counts_from_its_change_on() -> None:
     assert bucket.seconds_to_pay(START + 0.3) == pytest.approx(10.0 / 200.0)
 
 
+def test_presumed_use_that_comes_back_is_free_again() -> None:
+    bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
+    bucket.entitle(100.0, INTERVAL, START)
+    bucket.charge(60.0, START)  # 10 were free
+    bucket.charge(-55.0, START)
+    assert bucket.seconds_to_pay(START) == 0.0
+    assert bucket.seconds_to_pay(START, further=6.0) == pytest.approx(0.01)
+    bucket.charge(-55.0, START)
+    assert bucket.seconds_to_pay(START, further=11.0) == pytest.approx(0.01), "no more than at the start"
+
+
+def test_presumed_use_beyond_the_longest_debt_stays_gone() -> None:
+    """A group that borrows owes its entitlement 100 units at most, whatever it presumes."""
+    bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
+    bucket.entitle(100.0, INTERVAL, START)
+    bucket.charge(110.0, START)  # 10 were free
+    bucket.charge(100.0, START)  # forgotten
+    bucket.charge(-80.0, START)
+    assert bucket.seconds_to_pay(START) == pytest.approx(1.0)
+    bucket.charge(-30.0, START)
+    assert bucket.seconds_to_pay(START) == pytest.approx(0.9)
+
+
+def test_debt_that_the_parent_has_paid_stays_gone() -> None:
+    bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
+    bucket.entitle(100.0, INTERVAL, START)
+    bucket.charge(60.0, START)
+    bucket.bound_debt()  # 10 of 50 units are left
+    bucket.charge(-30.0, START)
+    assert bucket.seconds_to_pay(START) == pytest.approx(0.1)
+    bucket.charge(1.0, START + 0.2)  # nothing is owed any more
+    bucket.charge(-1.0, START + 0.2)
+    assert bucket.seconds_to_pay(START + 0.2, further=11.0) == pytest.approx(0.01)
+
+
 def test_forgiven_group_owes_its_entitlement_nothing() -> None:
     bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
     bucket.entitle(100.0, INTERVAL, START)

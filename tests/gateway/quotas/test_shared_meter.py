@@ -333,3 +333,40 @@ def test_dump_is_without_presumed_use() -> None:
     dumped = [each.amount for each in shared.dump(0.0)]
     assert (len(dumped), sum(dumped)) == (4, 100.0)
     assert dumped[0] == 100.0, "the newest were charged last"
+
+
+def test_comparable_balance_is_without_presumed_use() -> None:
+    shared = meter(share=0.5)
+    shared.charge(300, 0.0)
+    assert (shared.tokens(0.0), shared.comparable(0.0)) == (400.0, 700.0)
+
+
+def test_balance_is_not_compared_after_a_cleared_debt() -> None:
+    """Another gateway may clear it later."""
+    shared = meter()
+    shared.charge(1_500, 0.0)
+    shared.forgive(0.0)
+    before = shared.tokens(1.0)
+    shared.approach(-LIMIT, 1.0, 1.0)
+    assert (shared.comparable(1.0), shared.tokens(1.0)) == (None, before)
+    assert shared.comparable(ROLLOUT_SECONDS) is not None
+
+
+def test_short_burst_is_not_compared() -> None:
+    """The use of peers is heard later than it fits into the burst."""
+    assert SharedMeter(TokenBucket(LIMIT, 0.5, 0.0), LIMIT, 0.5, 0.6).comparable(0.0) is None
+    assert SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6).comparable(0.0) is None
+
+
+def test_meter_goes_a_part_of_the_way_to_a_peers_balance() -> None:
+    shared = meter(share=0.5)
+    shared.charge(300, 0.0)
+    shared.approach(100.0, 0.1, 0.0)
+    assert shared.comparable(0.0) == pytest.approx(640.0)
+    shared.approach(740.0, 0.5, 0.0)
+    assert shared.comparable(0.0) == pytest.approx(690.0)
+    assert shared.presumed == 300.0
+    shared.approach(790.0, 1.0, 0.0, only_down=True)
+    assert shared.comparable(0.0) == pytest.approx(690.0)
+    shared.approach(-50.0, 1.0, 0.0, only_down=True)
+    assert shared.comparable(0.0) == pytest.approx(-50.0)

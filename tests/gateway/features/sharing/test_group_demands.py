@@ -159,6 +159,49 @@ def test_large_requests_at_two_gateways_keep_their_shares():
     assert traffic.shares(MB8, 12, 42) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.02)
 
 
+def test_group_at_one_gateway_gets_its_share():
+    """The gateway presumes use of three peers, whose clients want little. That costs the group nothing of its entitlement."""
+    gateways = GatewaysInTurn(4, groups(a=(1, 0), b=(1, 0)))
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL / 4)
+    traffic.run([], 2)
+    senders = [Sender("a", gateway=0)]
+    senders += [Sender("a-light", rate=0.01 * MB8, gateway=number, connections=1) for number in (1, 2, 3)]
+    senders += [Sender("b", gateway=number, connections=1) for number in range(4)]
+    traffic.run(senders, 18)
+    shares = traffic.shares(MB8, 8, 20)
+    assert shares["a"] + shares["a-light"] == pytest.approx(0.5, abs=0.02)
+    assert shares["b"] == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_balances_of_a_group_agree_again(number):
+    """Spare tokens pay debts at one gateway only. Its clients would get more than those of the other for good."""
+    gateways, traffic = begun(2, groups(a=(1, 0), b=(1, 0)))
+    senders = [Sender(name, gateway=gateway, connections=1) for name in "ab" for gateway in (0, 1)]
+    traffic.run(senders, 6)
+    meters = [engine.peer_account("produce", Tags(None, None, group="a"), traffic.now).meter for engine in gateways.engines]
+    meters[number].own.charge_others(2.0 * MB8, traffic.now)
+    traffic.run(senders, 16)
+    assert meters[0].tokens(traffic.now) == pytest.approx(meters[1].tokens(traffic.now), abs=0.1 * MB8)
+
+
+@pytest.mark.parametrize("size", [16_384, 65_536])
+def test_groups_at_their_own_gateways_get_their_shares(size):
+    """The group `idle` wants nothing, so its guarantee is divided above it. Its parent has no more than its own part."""
+    every = (
+        Group("all", (), {KEY: MB8}),
+        Group("in", (), {}, parent="all", weights={KEY: 2.0}),
+        Group("idle", (GroupRule(user="idle"),), {}, parent="in", weights={KEY: 2.0}, guarantees={KEY: 0.53 * MB8}),
+        Group("a", (GroupRule(user="a"),), {}, parent="in", weights={KEY: 10.0}),
+        Group("b", (GroupRule(user="b"),), {}, parent="all", weights={KEY: 2.0}, guarantees={KEY: 0.15 * MB8}),
+    )
+    gateways = GatewaysInTurn(2, every)
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL / 2, size=size)
+    traffic.run([], 2)
+    traffic.run([Sender("a", gateway=1, connections=1), Sender("b", gateway=0, connections=1)], 22)
+    assert traffic.shares(MB8, 8, 24) == pytest.approx({"a": 0.425, "b": 0.575}, abs=0.015)
+
+
 def test_group_that_becomes_a_parent_reports_its_use():
     """Its total must not fall: peers would not hear of its use before the old total is passed."""
     flat = (Group("pay", (GroupRule(user="pay*"),), {KEY: MB8}),)

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.sharing.member import LAST_RECORDS, MIN_EXPIRY_SECONDS, SWEEP_SECONDS, TIMELY_RECORDS, Member
+from gateway.features.sharing.peer_balances import NEW_MESSAGES
 from gateway.features.sharing.shared_usage import FORGET_SECONDS, PIECE, reading_pause
 from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_MESSAGE_BYTES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from gateway.quotas.bucket import Bucket
@@ -386,6 +387,35 @@ def test_fair_share_without_topic_splits_quota() -> None:
     fleet.use(0, 2_000)
     fleet.run(1.0)
     assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (7_000, 10_000)
+
+
+def test_first_member_alone_publishes_balances() -> None:
+    """No two members follow each other. A balance above half of the burst is no matter."""
+    fleet = begun(3)
+    fleet.run(2 * NEW_MESSAGES * INTERVAL)
+    for amount, published in ((3_000, False), (3_000, True)):
+        fleet.use(2, amount)
+        begin = len(fleet.log)
+        fleet.run(2 * INTERVAL)
+        said = {key for key, value in fleet.log[begin:] if value is not None and parse(value).balances}
+        assert said == ({fleet.members[0].identity.encode()} if published else set())
+    del fleet.members[0]
+    fleet.run(MIN_EXPIRY_SECONDS + 2 * INTERVAL)
+    fleet.use(2, 5_000)
+    begin = len(fleet.log)
+    fleet.run(2 * INTERVAL)
+    assert {key for key, value in fleet.log[begin:] if value and parse(value).balances} == {fleet.members[1].identity.encode()}
+
+
+def test_debt_stays_when_the_topic_is_back() -> None:
+    """Presumed use may not exceed the longest debt: it is given back in full, and the excess would be credit."""
+    fleet = begun(2, fair_share=True)
+    fleet.down |= {0, 1}
+    fleet.run(MIN_EXPIRY_SECONDS + 1.0)
+    fleet.use(0, 2_500 * round(LIMIT))
+    fleet.down.clear()
+    fleet.run(1.0)
+    assert fleet.tokens(0) == pytest.approx(-2_489 * LIMIT)
 
 
 def test_short_silence_keeps_shares() -> None:

@@ -82,10 +82,6 @@ def test_long_restart_counts_recent_use_then_peers_debt() -> None:
     assert fleet.tokens(2) == pytest.approx(5_000 + LAG, abs=LAG)
     fleet.use(0, 500)
     fleet.run(2 * INTERVAL)
-    assert fleet.tokens(0) < -2_000
-    assert 0.0 <= fleet.tokens(2) <= 2 * LAG + 1.0
-    fleet.use(0, 500)
-    fleet.run(2 * INTERVAL)
     assert fleet.tokens(0) < -3_000
     assert fleet.tokens(2) == pytest.approx(fleet.tokens(0), abs=LAG), "the peer has published its debt"
 

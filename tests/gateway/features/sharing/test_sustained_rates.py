@@ -1,5 +1,7 @@
 """The rate that the clients of several gateways get for good, in parts of their quota."""
 
+from collections.abc import Collection
+
 import pytest
 
 from gateway.features.sharing.member import Member
@@ -31,14 +33,15 @@ def traffic(count: int, settings: QuotaSettings, size: int) -> Traffic:
     return fleet(count, settings, size)[0]
 
 
-def fleet(count: int, settings: QuotaSettings, size: int) -> tuple[Traffic, list[Member]]:
-    """Gateways whose records arrive at once, and their members, which the test may replace."""
+def fleet(count: int, settings: QuotaSettings, size: int, away: Collection[int] = ()) -> tuple[Traffic, list[Member]]:
+    """Gateways whose records arrive at once, and their members, which the test may replace. Those `away` do nothing."""
     engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
     members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(engines)]
 
     def step(now: float) -> None:
-        for record in [record for member in members for record in member.step(now)]:
-            for member in members:
+        present = [member for number, member in enumerate(members) if number not in away]
+        for record in [record for member in present for record in member.step(now)]:
+            for member in present:
                 member.receive(*record, now)
 
     found = Traffic(engines, step, INTERVAL, size)
@@ -119,3 +122,53 @@ def test_a_new_gateway_owes_the_debt_of_its_peers(seconds: float) -> None:
     assert used == pytest.approx([30 * QUOTA] * 4, rel=0.2)
     balances = [bucket.meter.tokens(found.now) / QUOTA for bucket in buckets]
     assert max(balances) - min(balances) < seconds
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_a_new_gateway_beside_one_peer_gets_its_part(seconds: float, first: bool) -> None:
+    settings = alice(QUOTA)
+    away = {1}
+    found, members = fleet(2, settings, int(QUOTA * seconds), away)
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
+    found.run(senders[:1], 20)
+    found.engines[1] = QuotaEngine(settings, found.now, shared=True)
+    members[1] = Member(("0" if first else "a") * 16, found.engines[1], INTERVAL, found.now)
+    away.clear()
+    assert parts(found, senders, 20, 60) == pytest.approx([1.0, 1.0], abs=0.05)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("seconds", [0.05, 0.5, 3.0])
+def test_a_gateway_that_was_away_agrees_with_its_peers(seconds: float, number: int) -> None:
+    """A gateway hangs for ten seconds. Its clients paid their debts meanwhile, and its peers' clients did not."""
+    away: set[int] = set()
+    found, _ = fleet(2, alice(QUOTA), int(QUOTA * seconds), away)
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
+    found.run(senders, 20)
+    away.add(number)
+    found.run([senders[1 - number]], 10)
+    away.clear()
+    assert parts(found, senders, 20, 90) == pytest.approx([1.0, 1.0], abs=0.05)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_gateways_agree_after_a_limit_that_changed_late(number: int) -> None:
+    """One gateway halves the quota four seconds before the other."""
+    found, _ = fleet(2, alice(QUOTA), int(QUOTA / 20))
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
+    found.run(senders, 20)
+    for engine in (found.engines[number], found.engines[1 - number]):
+        engine.apply(alice(QUOTA / 2), found.now)
+        found.run(senders, 4)
+    assert parts(found, senders, 20, 60) == pytest.approx([0.5, 0.5], abs=0.03)
+
+
+def parts(found: Traffic, senders: list[Sender], wait: int, seconds: int) -> list[float]:
+    """The bytes through each gateway after `wait` seconds, as parts of an equal share of the quota."""
+    found.run(senders, wait)
+    buckets = [engine.acquire("produce", "alice", "", found.now) for engine in found.engines]
+    before = [bucket.amount_total for bucket in buckets]
+    found.run(senders, seconds)
+    each = seconds * QUOTA / len(buckets)
+    return [(bucket.amount_total - earlier) / each for bucket, earlier in zip(buckets, before, strict=True)]

@@ -12,7 +12,7 @@ from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
     MAX_TURNS,
-    Debt,
+    Balance,
     EntityUse,
     UseMessage,
     encode,
@@ -37,12 +37,17 @@ connections = st.dictionaries(st.tuples(st.sampled_from(["ip", "user"]), st.text
 
 turns = st.integers(1, MAX_TURNS)
 rates = st.floats(0.001, 1e12)
-debts = st.dictionaries(
-    st.tuples(st.sampled_from(list(KINDS)), tags), st.builds(Debt, rates, st.floats(0, MAX_DEBT_SECONDS), counts), max_size=5
+balances = st.dictionaries(
+    st.tuples(st.sampled_from(list(KINDS)), tags),
+    st.builds(Balance, rates, st.floats(-MAX_DEBT_SECONDS, 1e9), counts),
+    max_size=5,
+)
+messages = st.builds(
+    UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns, balances=balances
 )
 
 
-@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns, debts=debts))
+@given(messages)
 def test_message_survives_round_trip(message: UseMessage) -> None:
     assert parse(encode(message)) == message
 
@@ -136,14 +141,14 @@ def test_unusable_count_of_connections_is_skipped(row: object) -> None:
         ["produce", {"user": "a"}, 1.0, 2.0],
         ["produce", {"user": "a"}, 0, 2.0, 3],
         ["produce", {"user": "a"}, float("nan"), 2.0, 3],
-        ["produce", {"user": "a"}, 1.0, -1, 3],
-        ["produce", {"user": "a"}, 1.0, MAX_DEBT_SECONDS + 1, 3],
+        ["produce", {"user": "a"}, 1.0, float("inf"), 3],
+        ["produce", {"user": "a"}, 1.0, -MAX_DEBT_SECONDS - 1, 3],
         ["produce", {"user": "a"}, 1.0, 2.0, -3],
         ["produce", {}, 1.0, 2.0, 3],
     ],
 )
-def test_unusable_debt_is_skipped_alone(row: object) -> None:
+def test_unusable_balance_is_skipped_alone(row: object) -> None:
     good = ["produce", {"user": "b"}, 1.0, 2.0, 3]
-    message = parse(text(Debts=[row, good]))
-    assert message.debts == {("produce", Tags("b", None)): Debt(1.0, 2.0, 3)}
+    message = parse(text(Balances=[row, good]))
+    assert message.balances == {("produce", Tags("b", None)): Balance(1.0, 2.0, 3)}
     assert len(message.skipped) == 1

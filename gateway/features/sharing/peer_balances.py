@@ -1,0 +1,119 @@
+"""The balances that one member publishes, so that all members keep the same balance of each entity.
+
+Messages carry changes of use only. A new member, or one that was away, has missed some. While all clients want more, no balance
+fills up. So balances would differ for good, and the clients of the higher balance would use the others' part. The *first*
+member, by identity, follows nobody: otherwise two members could lower each other's balance. All others follow it.
+
+A member is *new* in its first messages: it publishes no balance, and at once owes what its peers owe.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Final
+
+from gateway.features.sharing.own_uses import OwnUses
+from gateway.features.sharing.shared_usage import PIECE, ROWS_OF_ALL, most_rows
+from gateway.features.sharing.use_message import MAX_MESSAGE_BYTES, Balance, EntityUse, encoded_size
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.steps import Steps
+
+NEW_MESSAGES: Final = 20
+"""A member is new until it has published so many messages: four seconds of 200 ms. Peers have heard its first use by then."""
+
+NEW_INTERVALS: Final = 3.0
+"""Balances without recent use are published for so many intervals after a message of a new member."""
+
+MAX_BALANCES: Final = ROWS_OF_ALL
+"""The maximum number of balances, of all peers, that a member takes in one interval."""
+
+NEARLY_USED: Final = 0.5
+"""Balances of clients below this part of the burst are published. A full burst needs no agreement. The bucket of a group in a
+tree may be full because its parent's bucket is empty."""
+
+PART: Final = 0.1
+"""A member goes this part of the way to the first member's balance in an interval. One balance is some requests old."""
+
+_ROW_BYTES: Final = 160
+"""The maximum of a row without its names."""
+
+_ROOM: Final = MAX_MESSAGE_BYTES // 16
+"""The bytes of all balances in a message."""
+
+
+class PeerBalances:
+    """The balances that were received since the last interval, and the time when a new member was heard last."""
+
+    def __init__(self) -> None:
+        self._new_at = -inf
+        self._heard: dict[tuple[UsageKey, float], tuple[float, float]] = {}  # by entity and limit: seconds, and when
+
+    def notice(self, sequence: int, now: float) -> None:
+        """A peer's message with this number has come."""
+        if sequence <= NEW_MESSAGES:
+            self._new_at = now
+
+    def with_new(self, interval: float, now: float) -> bool:
+        """True if a new member was heard lately."""
+        return now - self._new_at <= NEW_INTERVALS * interval
+
+    def receive(self, balances: Mapping[UsageKey, Balance], now: float, *, new: bool, follows: bool) -> list[EntityUse]:
+        """Remember a living peer's balances. `new`: this member is new. `follows`: the peer stands before this member.
+
+        Returns the peer's uses that the balances contain, as uses without a recent part: a new member does not charge them.
+        """
+        if not new and not follows:
+            return []
+        for entity, balance in balances.items():
+            key = entity, balance.limit
+            if key in self._heard or len(self._heard) < MAX_BALANCES:
+                self._heard[key] = balance.seconds, now
+        return [
+            EntityUse(kind, name, balance.total, 0) for (kind, name), balance in balances.items() if new and balance.total > 0
+        ]
+
+    def follow(
+        self, account_of: Callable[[UsageKey, float], UsageAccount | None], clock: Callable[[], float], *, new: bool
+    ) -> Steps[None]:
+        """Come nearer to the balances of the first member. A new member owes at least as much at once.
+
+        A balance under another limit is not comparable.
+        """
+        heard, self._heard = self._heard, {}
+        for number, ((entity, limit), (seconds, at)) in enumerate(heard.items(), 1):
+            now = clock()
+            account = account_of(entity, now)
+            meter = None if account is None else account.shared_meter()
+            if meter is not None and (meter.exact or meter.limit == limit):
+                if new:
+                    meter.approach((seconds + now - at) * limit, 1.0, now, only_down=True)
+                else:
+                    meter.approach(seconds * limit, PART, now)
+            if number % PIECE == 0:
+                yield
+
+    def chosen(
+        self,
+        accounts: Iterable[tuple[UsageKey, UsageAccount]],
+        uses: OwnUses,
+        sequence: int,
+        members: int,
+        clock: Callable[[], float],
+    ) -> Steps[dict[UsageKey, Balance]]:
+        """The balances for the message `sequence`. If they are too many for one message, they take turns."""
+        waiting: list[tuple[UsageKey, Balance]] = []
+        for number, (entity, account) in enumerate(accounts, 1):
+            meter = account.shared_meter()
+            balance = None if meter is None else meter.comparable(clock())
+            if meter is not None and balance is not None and (meter.exact or balance < NEARLY_USED * meter.capacity):
+                waiting.append((entity, Balance(meter.limit, balance / meter.limit, uses.total(entity, account))))
+            if number % PIECE == 0:
+                yield
+        most, room = most_rows(members), _ROOM
+        begin = sequence * most % len(waiting) if len(waiting) > most else 0
+        found: dict[UsageKey, Balance] = {}
+        for entity, row in (waiting[begin:] + waiting[:begin])[:most]:
+            room -= _ROW_BYTES + encoded_size(entity[1])
+            if room < 0:
+                break
+            found[entity] = row
+        return found
