@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName, EntityQuota
 from gateway.quotas.line import Consumer
 from gateway.quotas.meter import Window, throttle_time_ms
 from gateway.quotas.quota_table import QuotaTable
+from gateway.quotas.settings import QuotaSettings
 from loadtest.testkit.kafka import run_tool
 from protocol.throttle import MAX_THROTTLE_MS
 from tests.broker.broker_features import QUOTA_MANAGERS
+from tests.gateway.quotas.engines import bucket_of
 
 pytestmark = pytest.mark.broker
 
@@ -91,7 +93,7 @@ def test_window_throttles_fetches_as_a_broker(tmp_path: Path) -> None:
         script.do("bytes", samples, seconds)
         script.do("set", "u", "-", limit)
         engine = QuotaEngine(window_settings(limit, window), now_ms / 1000)
-        bucket, consumer = engine.acquire("fetch", "u", "c", now_ms / 1000), Consumer()
+        bucket, consumer = bucket_of(engine, "fetch", "u", "c", now_ms / 1000), Consumer()
         for _ in range(40):
             now_ms += choice.choice([0, 1, 250, 999, 1_000, 1_001, choice.randint(0, samples * seconds * 1_100)])
             now = now_ms / 1000
@@ -121,7 +123,7 @@ def test_mutations_are_refused_and_throttled_as_by_a_broker(tmp_path: Path) -> N
         script.do("set", "-", "c", rate)
         quota = EntityQuota(ClientQuotaEntity(None, "c"), {"controller_mutation_rate": rate})
         engine = QuotaEngine(QuotaSettings((quota,), window=Window(samples, float(seconds))), now_ms / 1000)
-        bucket = engine.acquire("controller_mutation", "u", "c", now_ms / 1000)
+        bucket = bucket_of(engine, "controller_mutation", "u", "c", now_ms / 1000)
         for _ in range(20):
             now_ms += choice.choice([0, 1, 1_000, choice.randint(0, samples * seconds * 1_500)])
             now = now_ms / 1000

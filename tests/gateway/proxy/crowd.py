@@ -12,7 +12,8 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.wire import Data
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.settings import QuotaSettings
 from protocol.cursor import LENGTH_BYTES
 from tests.gateway.proxy.transcript import START, SilentWire, gateway_address
 

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.controller_mutations.turns import KEPT_TICKS, MAX_KEPT, Place, Turns
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.first_requests import MAX_KEPT_TURNS
 from gateway.quotas.kinds.controller_mutation import KIND
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.gateway.proxy.crowd import Crowd, CrowdSession, longest_gap
 from tests.gateway.proxy.transcript import START
+from tests.gateway.quotas.engines import bucket_of
 from tests.protocol import codec
 
 RATE = 2.0
@@ -178,7 +180,7 @@ def take_places(turns, buckets):
 def indebted_buckets(number):
     quota = EntityQuota(ClientQuotaEntity(None, DEFAULT), {"controller_mutation_rate": RATE})
     engine = QuotaEngine(QuotaSettings((quota,)), START)
-    buckets = [engine.acquire(KIND.name, "ANONYMOUS", f"c{number}", START) for number in range(number)]
+    buckets = [bucket_of(engine, KIND.name, "ANONYMOUS", f"c{number}", START) for number in range(number)]
     for bucket in buckets:
         bucket.charge(1_000, START)
     return [(bucket,) for bucket in buckets]

@@ -167,7 +167,7 @@ def test_gateways_agree_after_a_limit_that_changed_late(number: int) -> None:
 def parts(found: Traffic, senders: list[Sender], wait: int, seconds: int) -> list[float]:
     """The bytes through each gateway after `wait` seconds, as parts of an equal share of the quota."""
     found.run(senders, wait)
-    buckets = [engine.acquire("produce", "alice", "", found.now) for engine in found.engines]
+    buckets = [bucket_of(engine, "produce", "alice", "", found.now) for engine in found.engines]
     before = [bucket.amount_total for bucket in buckets]
     found.run(senders, seconds)
     each = seconds * QUOTA / len(buckets)
