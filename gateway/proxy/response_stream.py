@@ -44,7 +44,6 @@ _NO_ERROR: Final = b"\0\0"
 _NO_TAGS: Final = b"\0"
 _THROTTLE_AND_TAGS: Final = 5
 _ERROR_TO_THROTTLE: Final = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
-
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _METADATA: Final = int(ApiKey.METADATA)
 
@@ -76,9 +75,8 @@ class ResponseStream:
         # The last Produce response, if it was for one partition and had no optional field. Another one with the same head and
         # length, and no error, has none either.
         self._clean_key = -1
-        self._clean_size = 0
+        self._clean_size = self._clean_error = 0
         self._clean_head = b""
-        self._clean_error = 0
         self.resumable = False
         self.reuse = Reuse()
 
@@ -184,6 +182,10 @@ class ResponseStream:
             raise
         self.reuse.note_answers(chunk, last if pos == len(chunk) else -1, entry)
         self._write(pieces, chunk, start, end)
+
+    def end(self) -> None:
+        """Drop the response that has begun, as its rest never comes. Both refer to this stream, or to the whole session."""
+        self._body = self.current = None
 
     @property
     def newest(self) -> Entry | None:

@@ -30,14 +30,14 @@ _UNTIED: Final = frozenset(
 class Reuse:
     """Judges one connection to a broker, from its requests and its last answer."""
 
-    __slots__ = ("_answer", "_at", "_entry", "_served", "_tied")
+    __slots__ = ("_answer", "_api_key", "_at", "_served", "_tied", "_version")
 
     def __init__(self) -> None:
         self._served = False
         self._tied = False
         self._answer = b""
         self._at = -1
-        self._entry: Entry | None = None
+        self._api_key = self._version = 0  # of the entry, which itself may refer to the whole session
 
     def note_request(self, api_key: int, *, answered: bool) -> None:
         """Note a request that is forwarded. The fast path's requests are like one that was noted."""
@@ -56,10 +56,10 @@ class Reuse:
 
         `at` is negative if no whole answer ends there.
         """
-        if at >= 0 and len(chunk) <= MAX_ANSWER_BYTES:
-            self._answer, self._at, self._entry = chunk, at, entry
-        elif self._entry is not None:
-            self._answer, self._at, self._entry = b"", -1, None
+        if at >= 0 and entry is not None and len(chunk) <= MAX_ANSWER_BYTES:
+            self._answer, self._at, self._api_key, self._version = chunk, at, entry.api_key, entry.version
+        elif self._at >= 0:
+            self._answer, self._at = b"", -1
 
     @property
     def allowed(self) -> bool:
@@ -67,11 +67,10 @@ class Reuse:
 
         A broker takes no request from a muted connection. So only the last answer can announce a mute that holds.
         """
-        entry = self._entry
-        if self._tied or not self._served or entry is None:
+        if self._tied or not self._served or self._at < 0:
             return False
         try:
-            offset = throttle_offset(entry.api_key, entry.version, self._answer, self._at, len(self._answer))
+            offset = throttle_offset(self._api_key, self._version, self._answer, self._at, len(self._answer))
         except ProtocolError:
             return False
         return offset >= 0 and read_throttle(self._answer, offset) == 0

@@ -297,6 +297,27 @@ async def test_ended_session_leaves_no_garbage(place):
 
 
 @on_uvloop
+async def test_inspected_answers_leave_no_garbage(place):
+    """Whole answers, and one that the broker does not finish."""
+    place.inspect_topics(Metered.quotas_of())
+    answer = produced(1, (HOT, {0: 0}))
+    gc.collect()
+    gc.disable()
+    try:
+        for size in (len(answer), len(answer) - 1):
+            frame = produce_to(1, (HOT, {0: m.batch(100)}))
+            client, to_gateway, _, to_client, session = await begin(place, frame)
+            to_client.write(answer[:size])
+            del session
+            to_client.close()
+            await client.read()
+            await over(place, to_gateway)
+        await until(lambda: not any(isinstance(found, SessionCore | Session) for found in gc.get_objects()))
+    finally:
+        gc.enable()
+
+
+@on_uvloop
 async def test_muted_client_is_drained_and_its_requests_dropped(place):
     over_quota = m.produce(1, size=100_000)
     client, to_gateway, broker, to_client, session = await begin(place, over_quota)
