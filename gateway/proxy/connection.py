@@ -357,7 +357,7 @@ class Session(BrokerSession):
         """Break the cycle of references after the last event, so that the garbage collector has no work with this session."""
         self._leave()
         self._draining = None
-        self._core.responses.end()
+        self._core.end()
         del self._core, self._requests
 
     def _go_on_draining(self) -> None:

@@ -203,3 +203,9 @@ class SessionCore:
         self.requests.close()
         self.throttle.abandon()
         self.client.leave(now)
+
+    def end(self) -> None:
+        """Drop all requests without a whole answer. They may refer to the whole session: a cycle for the garbage collector."""
+        self.in_flight.clear()
+        self.responses.end()
+        self.responses.latency.end()

@@ -243,9 +243,9 @@ class Connection:
     it as a request of this client. The client never sees the answer. If the connection ends first, there is no callback.
 
     `authentication_gate` is None once the client has authenticated. `raw` takes the next frame if that is not a request.
-    `peer` is the client's address for the log. `on_close` are called when the connection is gone. `direction` is the state of
-    the way from the client to the broker. `due` are the answers that the client has not got whole. `ending` is the reason of
-    `end`, until then.
+    `peer` is the client's address for the log. Each of `on_close` is called when the connection is gone. `direction` is the
+    state of the way from the client to the broker. `due` are the answers that the client has not got whole. `ending` is the
+    reason of `end`, until then.
 
     `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """

@@ -37,6 +37,10 @@ class AnswerLatency:
         """Note that a request waited in Weir before its `since`."""
         self._waits[entry] = seconds
 
+    def end(self) -> None:
+        """Drop the requests that are never answered."""
+        self._waits.clear()
+
     def _note_wait(self, entry: Entry, latency: float, slot: int) -> None:
         wait = self._waits.pop(entry, 0.0)
         if wait > 0.0:

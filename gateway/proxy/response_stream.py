@@ -184,7 +184,7 @@ class ResponseStream:
         self._write(pieces, chunk, start, end)
 
     def end(self) -> None:
-        """Drop the response that has begun, as its rest never comes. Both refer to this stream, or to the whole session."""
+        """Drop the response that has begun, as its rest never comes."""
         self._body = self.current = None
 
     @property

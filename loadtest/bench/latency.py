@@ -44,9 +44,10 @@ class Level:
     rate: float
 
 
-Finished = subprocess.CompletedProcess[str]
 OpenSamples = dict[str, list[OpenSample]]
 """The samples of each way. The n-th sample belongs to the n-th round."""
+
+Finished = subprocess.CompletedProcess[str]
 
 
 def values(samples: OpenSamples, way: str, field: str) -> Floats:

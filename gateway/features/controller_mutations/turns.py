@@ -39,19 +39,22 @@ class Place:
     def wait(self, buckets: Buckets, now: float) -> float:
         """The seconds until a request may begin: until the debts and the requests before it are paid."""
         self._follow(buckets)
-        return max(bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True))
+        return max(self._waits_for(buckets, now))
 
     def take(self, buckets: Buckets, partitions: int, now: float) -> list[float]:
         """Take or keep a place in the line of each bucket, for a request of `partitions`. Returns the waits."""
         self._follow(buckets)
         if self._closed:  # an answer has come after the client has gone
-            return [bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
+            return self._waits_for(buckets, now)
         if not self.waits:
             self._consumers = self._turns.take_left(buckets) or self._consumers
         for bucket, each in zip(buckets, self._consumers, strict=True):
             if not each.waits and bucket.meter is not None:
                 each.expected = min(partitions, max(int(PLACE_SECONDS * bucket.meter.limit), 1))
         return [bucket.take_turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
+
+    def _waits_for(self, buckets: Buckets, now: float) -> list[float]:
+        return [bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
 
     def leave(self) -> None:
         """Leave the lines: the request costs nothing, or it has other buckets now."""

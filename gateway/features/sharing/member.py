@@ -279,8 +279,9 @@ class Member:
         changed = (members, reachable, enforced) != self._settled_for
         self._settled_for = (members, reachable, enforced)
         presuming: dict[UsageKey, UsageAccount] = {}
-        self._in_use = self._everyone() if changed else (yield from self._busy(now))
-        for number, (entity, account) in enumerate(self._in_use, 1):
+        busy = () if changed else (yield from self._busy(now))
+        self._in_use = busy
+        for number, (entity, account) in enumerate(self._everyone() if changed else busy, 1):
             if number % PIECE == 0:
                 yield
                 now = clock()

@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -235,6 +235,18 @@ async def overfill_broker(to_gateway, session):
     return sent * request
 
 
+@asynccontextmanager
+async def without_garbage():
+    """The block leaves no session that only the garbage collector would free."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        await until(lambda: not any(isinstance(found, SessionCore | Session) for found in gc.get_objects()))
+    finally:
+        gc.enable()
+
+
 async def over(place, writer):
     """The client sees the end of the stream and closes, so the session ends as well."""
     writer.close()
@@ -280,9 +292,7 @@ async def test_unread_requests_do_not_reset_before_answer_is_read(place):
 @on_uvloop
 async def test_ended_session_leaves_no_garbage(place):
     """A cycle of references would cost a garbage collection for each few hundred connections."""
-    gc.collect()
-    gc.disable()
-    try:
+    async with without_garbage():
         for ended_by_broker in (False, True):
             client, to_gateway, broker, to_client, session = await begin(place, m.produce(1))
             to_client.write(m.produced(1))
@@ -291,30 +301,37 @@ async def test_ended_session_leaves_no_garbage(place):
             (to_client if ended_by_broker else to_gateway).close()
             await (client if ended_by_broker else broker).read()
             await over(place, to_gateway)
-        await until(lambda: not any(isinstance(found, SessionCore | Session) for found in gc.get_objects()))
-    finally:
-        gc.enable()
 
 
 @on_uvloop
 async def test_inspected_answers_leave_no_garbage(place):
-    """Whole answers, and one that the broker does not finish."""
+    """A whole answer, one that the broker does not finish, and one that it does not begin."""
     place.inspect_topics(Metered.quotas_of())
     answer = produced(1, (HOT, {0: 0}))
-    gc.collect()
-    gc.disable()
-    try:
-        for size in (len(answer), len(answer) - 1):
-            frame = produce_to(1, (HOT, {0: m.batch(100)}))
-            client, to_gateway, _, to_client, session = await begin(place, frame)
+    async with without_garbage():
+        for size in (len(answer), len(answer) - 1, 0):
+            client, to_gateway, _, to_client, session = await begin(place, produce_to(1, (HOT, {0: m.batch(100)})))
             to_client.write(answer[:size])
             del session
             to_client.close()
             await client.read()
             await over(place, to_gateway)
-        await until(lambda: not any(isinstance(found, SessionCore | Session) for found in gc.get_objects()))
-    finally:
-        gc.enable()
+
+
+@on_uvloop
+async def test_held_request_without_an_answer_leaves_no_garbage(place):
+    place.inspect_topics(Metered.quotas_of())
+    over_quota, held = m.produce(1, size=10_100), produce_to(2, (HOT, {0: m.batch(100)}))
+    async with without_garbage():
+        client, to_gateway = await place.client()
+        to_gateway.write(over_quota + held)
+        broker, to_client = await place.broker()
+        assert await broker.readexactly(len(over_quota)) == over_quota
+        to_client.write(m.produced(1))
+        assert await broker.readexactly(len(held)) == held
+        to_client.close()
+        await client.read()
+        await over(place, to_gateway)
 
 
 @on_uvloop

@@ -1,7 +1,6 @@
 """Sessions whose broker speaks TLS: nothing that either side has written is lost at the end."""
 
 import asyncio
-import gc
 import logging
 import os
 import ssl
@@ -10,7 +9,6 @@ from functools import partial
 import pytest
 import uvloop
 
-from gateway.proxy.connection import Session
 from gateway.proxy.tls import tls_transport
 from gateway.proxy.tls.broker_handshake import BrokerHandshake
 from gateway.proxy.tls.tls_transport import TlsTransport
@@ -24,6 +22,7 @@ from tests.gateway.proxy.test_draining_sockets import (
     leave_bytes_behind,
     overfill_broker,
     server_context,
+    without_garbage,
 )
 from tests.gateway.proxy.tls.test_tls_transport import Below
 from tests.gateway.running import until
@@ -161,16 +160,11 @@ def test_failed_handshake_leaves_no_garbage(tmp_path, monkeypatch, own):
         async with Place(None, Authority(tmp_path / "broker's"), own=own) as place:
             place._dial_tls = ssl.create_default_context(cafile=Authority(tmp_path / "other").cert)
             client, to_gateway = await place.client()
-            gc.collect()
-            gc.disable()
-            try:
+            async with without_garbage():
                 to_gateway.write(m.heartbeat(1))
                 assert await client.read() == b""
                 to_gateway.close()
                 await place.sessions.wait_empty()
-                await until(lambda: not any(isinstance(found, Session) for found in gc.get_objects()))
-            finally:
-                gc.enable()
 
     run(scenario)
 

@@ -346,22 +346,22 @@ def test_drop_budget_has_this_gateways_rate():
 # Consumers that miss their turn.
 
 
-def overtaken(expected):
-    """A line with a consumer that has missed its turn, while one behind it was served and left a debt of a second."""
+def overtaken(*expected, behind):
+    """A line with consumers that have missed their turns. One `behind` them was served, which left a debt of so many bytes."""
     w = Waiting()
     w.meter.charge(50, START)
-    missing, behind = consumer(expected), consumer(expected + 1_000)
-    w.comes(missing)
-    w.comes(behind)
-    w.now = START + 0.05 + expected / LIMIT
-    assert w.comes(behind) == 0.0
-    w.now += 0.01
+    missing, last = [consumer(each) for each in expected], consumer(behind)
+    for each in (*missing, last):
+        w.comes(each)
+    w.now = START + 0.05 + sum(expected) / LIMIT
+    assert w.comes(last) == 0.0
     return w, missing
 
 
 @pytest.mark.parametrize("expected", [1, 100, 2_000])
 def test_overtaken_consumer_is_served_in_debt(expected):
-    w, missing = overtaken(expected)
+    w, (missing,) = overtaken(expected, behind=expected + 1_000)
+    w.now += 0.01
     assert w.meter.delay(w.now) > 0.9
     assert w.comes(missing) == 0.0
     assert w.line.length == 0.0
@@ -378,13 +378,7 @@ def test_consumer_at_its_turn_waits_for_a_debt():
 
 
 def test_overtaken_consumers_get_the_quota_together():
-    w = Waiting()
-    w.meter.charge(50, START)
-    missing, behind = [consumer(200) for _ in range(3)], consumer(10_000)
-    for each in (*missing, behind):
-        w.comes(each)
-    w.now = START + 0.65
-    assert w.comes(behind) == 0.0
+    w, missing = overtaken(200, 200, 200, behind=10_000)
     served = []
     while missing:
         w.now += 0.01
@@ -395,13 +389,7 @@ def test_overtaken_consumers_get_the_quota_together():
 
 
 def test_large_answer_delays_further_overtaken_consumers():
-    w = Waiting()
-    w.meter.charge(50, START)
-    first, second, behind = consumer(100), consumer(100), consumer(20_000)
-    for each in (first, second, behind):
-        w.comes(each)
-    w.now = START + 0.25
-    w.comes(behind)
+    w, (first, second) = overtaken(100, 100, behind=20_000)
     assert w.comes(first) == 0.0
     first.expected = 5_000
     w.line.answered(first, w.meter, w.now)
@@ -414,13 +402,8 @@ def test_large_answer_delays_further_overtaken_consumers():
 
 def test_small_overtaken_consumers_are_a_slice_of_time_apart():
     """Each may get a whole batch, and its size is known only a round trip later."""
-    w = Waiting()
-    w.meter.charge(50, START)
-    missing, behind = [consumer(1) for _ in range(3)], consumer(10_000)
-    for each in (*missing, behind):
-        w.comes(each)
+    w, missing = overtaken(1, 1, 1, behind=10_000)
     w.now = START + 0.1
-    assert w.comes(behind) == 0.0
     assert w.comes(missing[0]) == 0.0
     w.now += FETCH_SLICE_SECONDS - 0.001
     assert w.comes(missing[1]).expected > 0.0
