@@ -70,8 +70,12 @@ LONGEST_FIRST = (
 """The files that take longest. A worker that began one of them last would finish minutes after the others."""
 
 
-ONE_JAVA = [
+ONE_SPARK_SESSION = [
     f"tests/gateway/reports/{name}.py" for name in ("test_job", "test_reports", "test_report_run", "test_what_if", "test_page")
+]
+THREE_BROKERS = [
+    *(f"tests/broker/test_clients_{name}.py" for name in ("java", "kafka_python", "kcat", "librdkafka", "aiokafka")),
+    *(f"tests/broker/test_{name}.py" for name in ("init", "moving_quotas", "broker_scope")),
 ]
 
 
@@ -96,11 +100,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class ByFile(LoadFileScheduling):
-    """Gives whole files to the workers. Files in `ONE_JAVA` go to one worker, because their Spark session starts slowly."""
+    """Gives whole files to the workers. One worker gets the files that share a Spark session, and one those of `kafka3`."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return ONE_JAVA[0] if file in ONE_JAVA else file
+        return next((together[0] for together in (ONE_SPARK_SESSION, THREE_BROKERS) if file in together), file)
 
 
 @pytest.hookimpl(optionalhook=True)
