@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from gateway import clock
@@ -224,8 +223,8 @@ class VolumeWatch:
                 "a usage message of broker %d from %s is skipped, because newer usage (%s) is known."
                 " If this persists, synchronise the clocks of the publishers%s",
                 broker,
-                _time(usage.snapshot_at),
-                _time(self._volumes.captured(broker)),
+                clock.iso(usage.snapshot_at),
+                clock.iso(self._volumes.captured(broker)),
                 "" if self._source is None else "; this gateway is a publisher as well",
             )
 
@@ -392,7 +391,3 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
     ) -> None:
         self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider, replaces=replaces)
         self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(replaced_task), watch.end)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
