@@ -79,7 +79,7 @@ class ConnectionQuery:
         if "broker" in rest and whole_number(rest["broker"]) is None:
             raise QueryError(f"broker: {rest['broker']!r} is not the node id of a broker: write a number, such as 3")
         if "ip" in rest:
-            rest["ip"] = read_address("ip", rest["ip"])
+            rest["ip"] = read_address(rest["ip"])
         return cls(rest, sort, reverse, read_number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
                    read_number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
 
