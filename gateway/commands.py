@@ -1,4 +1,4 @@
-"""The command line: `weir serve`, `check`, `explain`, `quotas`, `connections`, `volumes publish`, `report`."""
+"""The command line: all commands of `weir`, and their help."""
 
 import argparse
 import asyncio
@@ -120,7 +120,6 @@ is updated each second; in a file or a pipe it is printed once. A quota that no 
 --groups shows the groups that share a capacity: the use and the present share of each. It also shows the part that
 a group lends (-) or borrows (+), and the part that the group may use at any time.
 """
-
 
 _FORGIVE = """\
 Clears the debt of a client that has used far more than its quota, and unmutes its connections. Later use counts as
