@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from gateway import clock
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import BadRecordError, ClusterError
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
@@ -331,7 +331,6 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         self._reconsider = reconsider
         self._tasks: BackgroundTasks | None = None
         self._watch: VolumeWatch | None = None
-        self._task: BackgroundTask | None = None
 
     async def restore(self) -> None:
         """Let producers wait until the first verdict. No client is connected yet."""
@@ -377,10 +376,6 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
 
     def as_json(self, report: VolumesReport) -> dict[str, Any]:
         return volumes_json(report)
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
 
     def _begin(
         self,
