@@ -20,6 +20,11 @@ def utc() -> datetime:
     return datetime.fromtimestamp(wall(), UTC)
 
 
+def iso(seconds: float) -> str:
+    """Wall clock seconds as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 @cache
 def boot_id() -> str:
     """The id of this boot of the machine, or "". Within a boot, `monotonic` continues from process to process."""

@@ -1,4 +1,4 @@
-"""The command line: `weir serve`, `check`, `explain`, `quotas`, `connections`, `volumes publish`, `report`."""
+"""The command line: all commands of `weir`, and their help."""
 
 import argparse
 import asyncio
@@ -38,6 +38,8 @@ from gateway.workers.worker import Worker
 
 OK, FAILED = 0, 1
 """Exit codes. argparse itself exits with 2, Ctrl-C with `INTERRUPTED`, and `serve` has one more."""
+
+_LAYOUT = argparse.RawDescriptionHelpFormatter
 
 _ABOUT = """\
 Weir is a gateway in front of Apache Kafka. Clients connect to Weir as if it were the broker. Weir measures
@@ -120,7 +122,6 @@ is updated each second; in a file or a pipe it is printed once. A quota that no 
 --groups shows the groups that share a capacity: the use and the present share of each. It also shows the part that
 a group lends (-) or borrows (+), and the part that the group may use at any time.
 """
-
 
 _FORGIVE = """\
 Clears the debt of a client that has used far more than its quota, and unmutes its connections. Later use counts as
@@ -282,27 +283,40 @@ def _publish_volumes(options: argparse.Namespace) -> int:
     return uvloop.run(publish_volumes(agent_config(config, options.config, options.broker_id, options.path), options.once))
 
 
-def _restart_keys() -> str:
-    return fill(", ".join(restart_keys()), width=110, initial_indent="  ", subsequent_indent="  ")
-
-
 def _parser() -> argparse.ArgumentParser:
-    layout = argparse.RawDescriptionHelpFormatter
-    parser: argparse.ArgumentParser = CommandParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
+    parser: argparse.ArgumentParser = CommandParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=_LAYOUT)
     parser.add_argument("--version", action="version", version=f"weir {weir_version()} ({weir_build()})")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    serve = commands.add_parser(
-        "serve", help="run the gateway", description=_SERVE.format(restart_keys=_restart_keys()), formatter_class=layout
+    _add_serve(commands)
+    _add_check(commands)
+    migration.add_init(commands)
+    _add_volumes(commands)
+    add_explain(commands)
+    _add_quotas(commands)
+    add_connections(commands)
+    report = commands.add_parser(
+        "report", help="report from the ledger", description=reports.ABOUT, epilog=reports.EXAMPLES, formatter_class=_LAYOUT
     )
+    reports.add_options(report)
+    report.set_defaults(run=reports.run, parser=report)
+    return parser
+
+
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    about = _SERVE.format(restart_keys=fill(", ".join(restart_keys()), width=110, initial_indent="  ", subsequent_indent="  "))
+    serve = commands.add_parser("serve", help="run the gateway", description=about, formatter_class=_LAYOUT)
     serve.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     serve.add_argument("--verbose", action="store_true", help="log the events of each connection")
     # Only for the supervisor of several workers.
     serve.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--worker-directory", type=Path, help=argparse.SUPPRESS)
     serve.add_argument("--worker-claims", type=int, help=argparse.SUPPRESS)
+    _add_config(serve)
     serve.set_defaults(run=_serve, parser=serve)
-    check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
+
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=_LAYOUT)
     check.add_argument("--brokers", action="store_true", help="also connect to the brokers, and compare with their own quotas")
     check.add_argument(
         "--command-config",
@@ -310,17 +324,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="with --brokers: a properties file of an administrator's credentials",
     )
+    _add_config(check)
     check.set_defaults(run=_check, parser=check)
-    for command in (serve, check):
-        command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
 
-    migration.add_init(commands)
 
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
+
+
+def _add_volumes(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     volumes = commands.add_parser("volumes", help="publish the usage of a broker's disks")
     publish = volumes.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
-        "publish", help="publish the usage, as an agent beside a broker", description=_VOLUMES, formatter_class=layout
+        "publish", help="publish the usage, as an agent beside a broker", description=_VOLUMES, formatter_class=_LAYOUT
     )
-    publish.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
+    _add_config(publish)
     publish.add_argument(
         "--broker-id", type=node_id, metavar="ID", help="node.id of the broker (quotas.volumes.agent.broker_id)"
     )
@@ -331,9 +348,9 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     publish.set_defaults(run=_publish_volumes, parser=publish)
 
-    add_explain(commands)
 
-    quotas = commands.add_parser("quotas", help="show each client's use now", description=_QUOTAS, formatter_class=layout)
+def _add_quotas(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    quotas = commands.add_parser("quotas", help="show each client's use now", description=_QUOTAS, formatter_class=_LAYOUT)
     quotas.add_argument("--admin", type=url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
@@ -347,7 +364,7 @@ def _parser() -> argparse.ArgumentParser:
     of_quotas = quotas.add_subparsers(title="commands", metavar="[COMMAND]")
     migration.add_commands(of_quotas)
     forgive = of_quotas.add_parser(
-        "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout
+        "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=_LAYOUT
     )
     forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")
     forgive.add_argument("--client-id", metavar="NAME", help="the client-id, as `weir quotas` shows it")
@@ -363,16 +380,3 @@ def _parser() -> argparse.ArgumentParser:
         "--admin", type=url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
     )
     forgive.set_defaults(run=_forgive, parser=forgive)
-
-    add_connections(commands)
-
-    report = commands.add_parser(
-        "report",
-        help="report from the ledger",
-        description=reports.ABOUT,
-        epilog=reports.EXAMPLES,
-        formatter_class=layout,
-    )
-    reports.add_options(report)
-    report.set_defaults(run=reports.run, parser=report)
-    return parser

@@ -2,8 +2,8 @@
 
 1. `/readyz` answers 503. For `connections.drain_delay_seconds` Weir still accepts, until balancers send clients elsewhere.
 2. Listeners accept the connections that the kernel has completed so far, and no later ones.
-3. Weir ends sessions at a bounded pace (`session.draining`), because each client then connects to another gateway, perhaps with
-   a TLS handshake.
+3. Weir ends sessions at a bounded pace (`proxy/draining.py`), because each client then connects to another gateway, perhaps
+   with a TLS handshake.
 4. After `connections.drain_seconds`, or at a second SIGTERM (for a worker: SIGUSR1), Weir cuts the remaining connections.
 """
 
@@ -22,7 +22,7 @@ ENDED_PER_SECOND = 200.0
 """Sessions that begin to drain per second; more if half of `drain_seconds` would not be enough for all of them."""
 
 GRACE_SECONDS = 10.0
-"""The time after the drain, to write the ledger and the state, that Weir asks its service manager for."""
+"""The time after the drain to write the ledger and the state. Weir asks its service manager for it, and gives it to workers."""
 
 END_SECONDS = GRACE_SECONDS - 1.0
 """The process is cut off so long after the drain, while there is still time for a line in the log."""
@@ -69,7 +69,7 @@ class Listening(Protocol):
 
     @property
     def starting(self) -> int:
-        """The number of accepted connections in their TLS handshake."""
+        """The number of accepted connections without a session."""
         ...
 
     def finish(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from gateway.admin.metrics.row import Row
-from gateway.background import BackgroundTasks
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.proxy.handler import HandlerFactory
 from gateway.quotas.snapshot import ThrottleTotals
 from gateway.steps import Steps
@@ -24,6 +24,9 @@ class Feature(Generic[SectionT]):
     """The report's name: `/api/PAGE` of the admin API, and a key of the live page. Empty: the report is for metrics alone."""
 
     metrics: ClassVar[tuple[Row, ...]] = ()
+
+    _task: BackgroundTask | None = None
+    """The background task of a feature with one task. `stop` cancels it."""
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
         """The factories of request handlers, by API key."""
@@ -69,3 +72,5 @@ class Feature(Generic[SectionT]):
 
     async def stop(self) -> None:
         """Save or publish the last state, and cancel the background tasks. All clients' connections are already closed."""
+        if self._task is not None:
+            self._task.cancel()

@@ -6,11 +6,11 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
 from gateway import clock
 from gateway.log_writer import LogWriter
+from gateway.terminal_text import printable
 
 _STDERR = 2
 
@@ -20,11 +20,6 @@ _log = logging.getLogger("weir.log")
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every log record. All others are from `extra`."""
-
-
-def iso(seconds: float) -> str:
-    """Wall clock seconds as ISO 8601 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 _MOST_LINES: Final = 100
@@ -42,7 +37,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "ts": iso(record.created),
+            "ts": clock.iso(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "msg": record.getMessage(),
@@ -68,7 +63,7 @@ class TextFormatter(logging.Formatter):
             and not _contains(message, str(value))
         ]
         text = _harmless(f"{message} ({', '.join(fields)})" if fields else message)
-        line = f"{iso(record.created)} {record.levelname:7} {worker}{text}"
+        line = f"{clock.iso(record.created)} {record.levelname:7} {worker}{text}"
         return f"{line}\n    {_harmless(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
@@ -81,9 +76,7 @@ def _contains(message: str, value: str) -> bool:
 
 def _harmless(text: str) -> str:
     """Text without control characters: a client's name could take over the terminal or forge a line."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else "\n    " if char == "\n" else repr(char)[1:-1] for char in text)
+    return "\n    ".join(map(printable, text.split("\n")))
 
 
 _OTHERS = "<others>"

@@ -13,22 +13,9 @@ from typing import Final
 OWN_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """This process or machine has run out of something: the peer is not to blame."""
 
-_STANDARD: Final = (0, 1, 2)
 _MOST: Final = 1 << 20
 _RESERVED: Final = 64
 """Connections to the brokers of accepted clients may take half of them."""
-
-
-def fill_standard_streams() -> None:
-    """Open /dev/null in place of each standard stream that is closed.
-
-    The event loop's own files would take these numbers: it aborts when it closes them, and the log would go into one of them.
-    """
-    for descriptor in _STANDARD:
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 def raise_limit() -> None:

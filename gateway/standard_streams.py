@@ -4,8 +4,6 @@ import io
 import os
 import sys
 
-from gateway import open_files
-
 
 class StdoutError(Exception):
     """stdout takes no more. The message has the cause and the remedy."""
@@ -44,9 +42,21 @@ class Stdout(io.TextIOWrapper):
             raise _refused(error) from None
 
 
+def fill() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
+
+    The event loop's own files would take these numbers: it aborts when it closes them, and the log would go into one of them.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+
+
 def prepare() -> None:
     """Make the standard streams of this process fit for any message. Call it once, before anything is printed."""
-    open_files.fill_standard_streams()
+    fill()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None: it was closed
         sys.stdout = Stdout(sys.stdout)
 

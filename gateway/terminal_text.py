@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 def printable(text: str) -> str:
     """The text on one line, without control characters, which could take over a terminal or end a comment."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

@@ -67,11 +67,6 @@ def test_wheel_is_installed_from_the_folder_that_has_it(page: Path) -> None:
     assert [each for each in named if "dist/weir_gateway-*.whl" not in each] == []
 
 
-def test_design_lists_each_decision() -> None:
-    listed = re.findall(r"(?m)^- \[\d{3}\]\(\.\./docs/decisions/(\S+)\)", DESIGN.partition("\n## Decisions\n")[2])
-    assert listed == sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
-
-
 def test_file_map_names_each_part_of_the_gateway() -> None:
     parts = {
         path.name if path.suffix else f"{path.name}/"

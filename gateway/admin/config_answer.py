@@ -5,9 +5,9 @@ from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any, Final
 
+from gateway.clock import iso
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
-from gateway.log import iso
 
 _SHOWN_LINES: Final = 6
 

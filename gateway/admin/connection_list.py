@@ -17,7 +17,6 @@ from gateway.admin.json_text import JsonObject
 from gateway.admin.query import QueryError, check_names, read_address, read_number, read_truth
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import ListedSession
-from gateway.log import iso
 from gateway.proxy.sessions import ConnectionFacts
 from gateway.quotas.entity import short_name
 from gateway.steps import Steps
@@ -80,7 +79,7 @@ class ConnectionQuery:
         if "broker" in rest and whole_number(rest["broker"]) is None:
             raise QueryError(f"broker: {rest['broker']!r} is not the node id of a broker: write a number, such as 3")
         if "ip" in rest:
-            rest["ip"] = read_address("ip", rest["ip"])
+            rest["ip"] = read_address(rest["ip"])
         return cls(rest, sort, reverse, read_number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
                    read_number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
 
@@ -188,7 +187,7 @@ def _row(facts: ConnectionFacts, before: tuple[int, int] | None, seconds: float,
         "address": facts.address,
         "listener": facts.listener,
         "broker": facts.broker,
-        "since": iso(wall - (now - facts.begun)),
+        "since": clock.iso(wall - (now - facts.begun)),
         "bytes_per_second": round(sum(rates), 1),
         "received_bytes_per_second": round(rates[0], 1),
         "sent_bytes_per_second": round(rates[1], 1),
@@ -212,7 +211,7 @@ def connections_page(answer: Callable[[ConnectionQuery, web.Request], Awaitable[
     async def page(request: web.Request) -> web.Response:
         query = ConnectionQuery.parse(request.query)
         found = await answer(query, request)
-        head = {"generated_at": iso(clock.wall()), "sort": query.sort, "limit": query.limit, "offset": query.offset}
+        head = {"generated_at": clock.iso(clock.wall()), "sort": query.sort, "limit": query.limit, "offset": query.offset}
         return await json_page({**head, **found})
 
     return page

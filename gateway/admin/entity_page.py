@@ -119,7 +119,7 @@ def _client(request: web.Request) -> ClientNames:
         if not all(claim.partition("=")):
             raise QueryError(f"claim: {claim!r} is not a claim: write one such as groups=payments")
     ip = query.get("ip", "")
-    names = query.get("user", ANONYMOUS), query.get("client-id", ""), ip and read_address("ip", ip)
+    names = query.get("user", ANONYMOUS), query.get("client-id", ""), ip and read_address(ip)
     return ClientNames(*names, claims, "catch-up" in query)
 
 
@@ -127,7 +127,7 @@ def _entity(request: web.Request) -> EntityNames:
     """The entity that a request names. Raises QueryError."""
     check_names(request.query, _PARAMETERS)
     user, client_id, ip, group = (request.query.get(key) for key in _PARAMETERS)
-    names = EntityNames(user, client_id, ip and read_address("ip", ip), group)
+    names = EntityNames(user, client_id, ip and read_address(ip), group)
     if not any(name is not None for name in names):
         raise QueryError(f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, ?ip=ADDRESS or ?group=NAME")
     return names

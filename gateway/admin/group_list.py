@@ -13,7 +13,6 @@ from gateway.admin.http import Page, json_page
 from gateway.admin.json_text import JsonObject
 from gateway.admin.query import QueryError, check_names, read_number
 from gateway.admin.single_flight import SingleFlight
-from gateway.log import iso
 from gateway.quotas.kinds import CLIENT_KINDS, KINDS
 
 GROUPS: Final = "/api/groups"
@@ -82,6 +81,6 @@ def groups_page(answer: Callable[[], Awaitable[Mapping[str, Any]]]) -> Page:
         found = await flight.get()
         # Thousands of rows take long, so a thread looks through them.
         part = await asyncio.to_thread(query.part, found["groups"]) if "groups" in found else {}
-        return await json_page({"generated_at": iso(clock.wall()), **found, **part})
+        return await json_page({"generated_at": clock.iso(clock.wall()), **found, **part})
 
     return page

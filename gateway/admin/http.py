@@ -24,7 +24,6 @@ from gateway.admin.query import NoWorkerAnswersError, QueryError, check_names
 from gateway.admin.single_flight import SingleFlight
 from gateway.binding import why_not
 from gateway.config.problems import nearest
-from gateway.log import iso
 from gateway.time_slices import in_slices
 
 _PAGE: Final = files("gateway.admin").joinpath("dashboard.html")
@@ -179,7 +178,7 @@ def answered(answer: Callable[[], Awaitable[JsonObject]], wall: Callable[[], flo
     """The page of a JSON answer, with its time from `wall`. Simultaneous requests share it."""
 
     async def make() -> web.Response:
-        return await json_page({"generated_at": iso(wall()), **await answer()})
+        return await json_page({"generated_at": clock.iso(wall()), **await answer()})
 
     return shared(make)
 

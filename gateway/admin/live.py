@@ -14,9 +14,9 @@ from gateway.admin.json_text import json_parts
 from gateway.admin.rows import described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
+from gateway.clock import iso
 from gateway.config.endpoints import ServerAddress
 from gateway.config.places import Places
-from gateway.log import iso
 from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.snapshot import UsageRow, is_throttled
 from gateway.steps import Steps

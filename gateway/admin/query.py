@@ -21,12 +21,12 @@ def check_names(names: Iterable[str], known: Sequence[str]) -> None:
             raise QueryError(f"{name}: there is no such parameter: {remedy}")
 
 
-def read_address(name: str, text: str) -> str:
-    """The address in the spelling that tables and configs show. Raises QueryError."""
+def read_address(text: str) -> str:
+    """The address of the parameter `ip` in the spelling that tables and configs show. Raises QueryError."""
     try:
         return str(address_of(text))
     except ValueError:
-        raise QueryError(f"{name}: {text!r} is not an IP address: write one, such as 10.0.0.7") from None
+        raise QueryError(f"ip: {text!r} is not an IP address: write one, such as 10.0.0.7") from None
 
 
 def read_number(name: str, text: str | None, least: int, most: int, default: int) -> int:

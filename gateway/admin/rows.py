@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from gateway.clock import iso
 from gateway.config.places import Places
-from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
 from gateway.steps import Steps, drained

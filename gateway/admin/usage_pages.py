@@ -13,7 +13,6 @@ from gateway.admin.live import units
 from gateway.admin.rows import EARLY, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.config.effective import EffectiveConfig
-from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
 from gateway.time_slices import in_slices
 
@@ -50,7 +49,7 @@ class UsagePages:
 
     async def _described(self, rows: Iterable[UsageRow], wall: float) -> EntityUsage:
         places = self._effective.places()
-        return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, iso(wall))
+        return EntityUsage(await in_slices(described(rows, places, wall)), places.config.quotas.enforce, clock.iso(wall))
 
     async def _quotas(self) -> web.Response:
         usage = await self._usage()

@@ -13,9 +13,7 @@ from pydantic import ValidationError
 from gateway.config.certificates import check_certificates, check_upstream_certificates
 from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.document import Document, read_document
-from gateway.config.model import (
-    WeirConfig,
-)
+from gateway.config.model import WeirConfig
 from gateway.config.paths import check_paths, check_paths_of_worker
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.pydantic_errors import problem, problems_of
@@ -26,7 +24,6 @@ from gateway.steps import drained
 
 _ROWS: Final = ("entities", "groups")
 """The keys of `quotas` whose rows know their lines in the file."""
-
 
 MAX_CONFIG_BYTES: Final = 32 << 20
 """Half a million rows. The parser takes five times as much memory as the text, so a wrong file could end the gateway."""

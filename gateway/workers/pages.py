@@ -30,7 +30,6 @@ from gateway.admin.rows import undescribed
 from gateway.admin.server import ACTIVE
 from gateway.admin.usage_pages import THROTTLES, UsagePages
 from gateway.config.effective import EffectiveConfig
-from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow, merge_rows
 from gateway.time_slices import in_slices
 from gateway.version import weir_version
@@ -56,7 +55,7 @@ NO_FACTS: JsonObject = {
     "now": None,
     "brokers": [],
     "volumes": None,
-    "config": {"version": 1, "loaded_at": iso(clock.wall()), "reloads": {}, "last_reload": None},
+    "config": {"version": 1, "loaded_at": clock.iso(clock.wall()), "reloads": {}, "last_reload": None},
 }
 """The content of the live page until a worker has answered."""
 
@@ -120,7 +119,7 @@ class WorkersServer(PageServer):
             facts, rows = [], []
         if facts:
             self._facts = merge_facts([answer["facts"] for answer in facts], config_facts(self._effective))
-        own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
+        own = {"at": clock.iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
         return merge_histories([answer["history"] for answer in facts]), {
             **self._facts,
             **await in_slices(ranked(rows, self._effective.places(), clock.wall())),
@@ -214,7 +213,7 @@ class WorkersServer(PageServer):
             {
                 "worker": worker.number,
                 "pid": worker.pid if worker.process else None,
-                "started_at": iso(worker.started_at) if worker.process else None,
+                "started_at": clock.iso(worker.started_at) if worker.process else None,
                 "not_ready": worker.not_ready,
                 "restarts": worker.restarts,
             }

@@ -23,7 +23,7 @@ from gateway.background import BackgroundTasks
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
-from gateway.drain import Stopping
+from gateway.drain import GRACE_SECONDS, Stopping
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.recent_use.worker_files import give_newest_save
@@ -37,9 +37,6 @@ from gateway.workers.supervised_worker import LOOK_SECONDS, SupervisedWorker
 from gateway.workers.worker import CUT, Worker, gateway_name
 
 OK, CANNOT_KEEP, CANNOT_BIND = 0, 1, 3
-
-GRACE_SECONDS = 10.0
-"""A worker's time after its drain, to write its ledger and end."""
 
 CUT_SECONDS = 5.0
 """A worker's time after a second signal: it closes its connections at once, but still writes its ledger and state."""

@@ -138,10 +138,10 @@ class Load:
 class UsageTopicAccess:
     """Denies all users access to the usage topic, including Weir, and allows it again. Needs a broker with `AUTHORIZER`."""
 
-    def __init__(self, bootstrap_servers: str, topic: str = USAGE_TOPIC) -> None:
+    def __init__(self, bootstrap_servers: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         all_users = ("User:*", "*", AclOperation.ALL, AclPermissionType.DENY)
-        self._rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *all_users)
+        self._rule = (ResourceType.TOPIC, USAGE_TOPIC, ResourcePatternType.LITERAL, *all_users)
 
     def deny(self) -> None:
         for future in self._admin.create_acls([AclBinding(*self._rule)]).values():

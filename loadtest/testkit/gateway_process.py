@@ -176,8 +176,7 @@ class CompiledGateway(GatewayProcess):
         self,
         directory: Path,
         upstream: str,
-        config: Mapping[str, Any] | None = None,
-        listener: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any],
         wait: str = "/readyz",
     ) -> None:
-        super().__init__(directory, upstream, config, listener, wait, compiled_build())
+        super().__init__(directory, upstream, config, None, wait, compiled_build())

@@ -28,12 +28,11 @@ class SparkClusterError(RuntimeError):
 
 
 class SparkCluster:
-    """A context manager. Each worker has one core, and `memory` for executors, such as 512m."""
+    """A context manager. Each of the two workers has one core, and 512 MiB for executors."""
 
-    def __init__(self, directory: Path, workers: int = 2, memory: str = "512m") -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._memory = memory
-        self.workers = [f"worker-{number}" for number in range(workers)]
+        self.workers = ["worker-0", "worker-1"]
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._web_port = free_port()
         self.url = f"spark://{HOST}:{free_port()}"
@@ -57,7 +56,7 @@ class SparkCluster:
         # A worker that finds no master waits for 6 s or more before it tries again.
         self.wait_until(self._master_answers, "a master that answers")
         for name in self.workers:
-            size = ("--cores", "1", "--memory", self._memory, "--work-dir", str(self._directory / name))
+            size = ("--cores", "1", "--memory", "512m", "--work-dir", str(self._directory / name))
             options = (*address, "0", "--webui-port", "0", *size, self.url)
             self._spawn(name, ["spark-class", "org.apache.spark.deploy.worker.Worker", *options])
         self.wait_until(lambda: self.state()["aliveworkers"] == len(self.workers), f"{len(self.workers)} registered workers")

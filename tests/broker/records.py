@@ -2,8 +2,9 @@
 
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 ACKS = ["0", "1", "all"]
@@ -19,6 +20,11 @@ class Record:
     value: bytes | None
     timestamp: int
     headers: tuple[tuple[str, bytes], ...]
+
+    def send(self, send: Callable[..., Any], topic: str) -> Any:
+        """Pass the record to the `send` of kafka-python's or aiokafka's producer, and return its result."""
+        headers = list(self.headers)
+        return send(topic, self.value, self.key, partition=self.partition, timestamp_ms=self.timestamp, headers=headers)
 
 
 LONG_RETENTION_MS = "3600000000000"

@@ -51,17 +51,7 @@ async def admin_of(target: Target) -> AsyncIterator[AIOKafkaAdminClient]:
 
 async def produce(producer: AIOKafkaProducer, topic: str, sent: list[Record]) -> None:
     """Send, and wait for every acknowledgement, or with acks=0 until all bytes are written."""
-    waiting = [
-        await producer.send(
-            topic,
-            record.value,
-            record.key,
-            partition=record.partition,
-            timestamp_ms=record.timestamp,
-            headers=list(record.headers),
-        )
-        for record in sent
-    ]
+    waiting = [await record.send(producer.send, topic) for record in sent]
     await asyncio.wait_for(asyncio.gather(*waiting), TIMEOUT)
 
 

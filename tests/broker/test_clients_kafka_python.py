@@ -48,17 +48,7 @@ def admin_of(target: Target) -> "closing[KafkaAdminClient]":
 
 def produce(producer: KafkaProducer, topic: str, sent: list[Record]) -> None:
     """Send, and wait for every acknowledgement, or with acks=0 until all bytes are written."""
-    waiting = [
-        producer.send(
-            topic,
-            record.value,
-            record.key,
-            partition=record.partition,
-            timestamp_ms=record.timestamp,
-            headers=list(record.headers),
-        )
-        for record in sent
-    ]
+    waiting = [record.send(producer.send, topic) for record in sent]
     producer.flush(TIMEOUT)
     for future in waiting:
         future.get(TIMEOUT)

@@ -11,7 +11,8 @@ from typing import Any
 import aiokafka.client
 import pytest
 
-from gateway.log import LogFormat, OncePerPeer, configure_logging, iso
+from gateway.clock import iso
+from gateway.log import LogFormat, OncePerPeer, configure_logging
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""stdout that takes no more, or that is not UTF-8."""
+"""stdout that takes no more, or that is not UTF-8; standard streams that are closed."""
 
 import os
 import subprocess
@@ -98,3 +98,16 @@ def test_file_name_that_is_no_utf_8_is_printed(config_file: Path) -> None:
     done = weir("check", "--config", name)
     assert b"/\\udcff.yaml: valid: " in done.stdout
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_closed_standard_streams_are_filled(closed: str) -> None:
+    program = (
+        "import os; from gateway import standard_streams; standard_streams.fill();"
+        " os.write(1, ' '.join(os.readlink(f'/proc/self/fd/{number}') for number in (0, 2)).encode())"
+    )
+    command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program]
+    done = subprocess.run(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    first, last = done.stdout.decode().split()
+    assert (first == "/dev/null") == ("<" in closed)
+    assert last == "/dev/null"

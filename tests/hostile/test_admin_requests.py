@@ -26,9 +26,9 @@ def uvarint(value):
     return bytes([*out, value])
 
 
-def flexible(api_key, version, body, correlation_id=1):
+def flexible(api_key, version, body):
     """A request frame of a flexible version."""
-    head = struct.pack(">hhih", api_key, version, correlation_id, 3) + b"etl\0"
+    head = struct.pack(">hhih", api_key, version, 1, 3) + b"etl\0"
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from gateway import clock
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.config.model import QuotasConfig
 from gateway.config.section import WindowConfig
 from gateway.events import QuotaChanged
@@ -86,7 +86,6 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._now = now
         self._beside = beside
         self._reloaded = asyncio.Event()
-        self._task: BackgroundTask | None = None
         self._prepared: _Step | None = None
         self._equal: QuotasConfig | None = None  # a section that is equal to the one in effect
         self._at = now()
@@ -96,10 +95,6 @@ class ClientQuotas(Feature[QuotasConfig]):
 
     def start(self, tasks: BackgroundTasks) -> None:
         self._task = tasks.start("follow temporary quotas", self._follow)
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
 
     def prepare(self, section: QuotasConfig) -> None:
         """With thousands of rows, a step takes too long for the event loop."""

@@ -257,30 +257,31 @@ class ConnectionQuotas:
         An address waits for at most one sample of the quota window, as in Kafka. A balancer's own connections and those of
         clients without an address come without `limit_address`.
         """
-        enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
-        bucket = self._engine.acquire_ip(KIND, ip, now, broker) if limit_address else None
+        if limit_address and (refusal := self._charge_address(ip, now, broker)) is not None:
+            return refusal
+        enforce = self._engine.settings.enforce
+        quota = self.listeners[listener]
+        quota.throttle_seconds_total += max(self.gateway.record(now, enforce=enforce), quota.record(now, enforce=enforce))
+        self._per_ip[ip] = self.count(ip) + 1
+        quota.connections += 1
+        self.gateway.connections += 1
+        return ConnectionSlot(self, listener, ip, broker)
+
+    def _charge_address(self, ip: str, now: float, broker: int) -> Refusal | None:
+        longest = self._metering.window.seconds
+        bucket = self._engine.acquire_ip(KIND, ip, now, broker)
         if bucket is not None:
             delay, enforced = bucket.charge_connection(longest, now)
             self._engine.release(bucket, now)
             if enforced:
                 return Refusal("connection_creation_rate", delay)
-        if (
-            limit_address
-            and self._shadows is not None
-            and (shadow := self._shadows.acquire_ip(KIND, ip, now, broker)) is not None
-        ):
+        if self._shadows is not None and (shadow := self._shadows.acquire_ip(KIND, ip, now, broker)) is not None:
             shadow.charge_connection(longest, now)
             self._shadows.release(shadow, now)
-        at_once = self._per_ip.get(ip, 0)
         # As in Kafka, such a connection has used its address's rate, so the rate bounds a client that connects again and again.
-        if limit_address and at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
+        if self.count(ip) + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
             return Refusal("max_per_ip")
-        quota = self.listeners[listener]
-        quota.throttle_seconds_total += max(self.gateway.record(now, enforce=enforce), quota.record(now, enforce=enforce))
-        self._per_ip[ip] = at_once + 1
-        quota.connections += 1
-        self.gateway.connections += 1
-        return ConnectionSlot(self, listener, ip, broker)
+        return None
 
     def release(self, listener: str, ip: str) -> None:
         """Count that a connection is closed. Raises ValueError if the address has no open connection."""

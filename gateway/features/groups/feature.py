@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gateway import clock
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.feature import Feature
 from gateway.features.groups.metrics import METRICS, GroupsReport
 from gateway.quotas.engine import QuotaEngine
@@ -31,7 +31,6 @@ class Groups(Feature[None]):
         self._engine = engine
         self._reconsider = reconsider
         self._shared = shared
-        self._task: BackgroundTask | None = None
 
     def start(self, tasks: BackgroundTasks) -> None:
         if not self._shared:
@@ -43,10 +42,6 @@ class Groups(Feature[None]):
             self._engine.group_buckets.raised = False
             self._reconsider()
         yield
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
 
     async def _run(self) -> None:
         groups = self._engine.group_buckets

@@ -16,7 +16,6 @@ from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog
 from gateway.cluster.topic_spec import TopicSpec
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.unsent_lines import Backlog, DamagedUnsentFileError, UnsentFile, save_unsent, unsent_files
-from gateway.log import iso
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 """The maximum number of bytes that wait for confirmation. Further lines are dropped."""
@@ -97,7 +96,7 @@ class LedgerTopic:
         waiting, topic = self._waiting, self._log.spec.name
         if not waiting.lines:
             return
-        first = iso(json.loads(waiting.lines[0])["time_ms"] / 1000)
+        first = clock.iso(json.loads(waiting.lines[0])["time_ms"] / 1000)
         unsent = f"{len(waiting.lines)} lines ({waiting.size} bytes, the first of {first})"
         try:
             path = save_unsent(self._folder, topic, waiting)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from gateway.clock import iso
 from gateway.features.notify.rules import NEAR, THROTTLED, Notice
-from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
 from gateway.terminal_text import printable

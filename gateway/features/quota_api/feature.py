@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Mapping
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue, QuotaAdmins
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import OwnClient
 from gateway.feature import Feature
 from gateway.features.quota_api.descriptions import DescribeQueue
@@ -48,7 +48,6 @@ class QuotaApi(Feature[QuotaAdmins]):
         """
         self._topic = None if topic is None else QuotaTopic(topic, connect, file, queue.follow, writes_copy=writes_copy)
         self._waiting_since: float | None = None
-        self._task: BackgroundTask | None = None
         self._queue = queue
         self._descriptions = DescribeQueue()
         self.admin = QuotaAdmin(engine, self._topic or file, queue, outlet, groups=groups, on_quotas=on_quotas, applied=applied)
@@ -68,8 +67,7 @@ class QuotaApi(Feature[QuotaAdmins]):
         return []
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        await super().stop()
         if self._topic is not None:
             await self._topic.stop()
 

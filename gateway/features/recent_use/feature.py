@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gateway import clock
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.feature import Feature
 from gateway.features.recent_use.metrics import METRICS
 from gateway.features.recent_use.usage_file import (
@@ -121,7 +121,6 @@ class RecentUsage(Feature[None]):
         self._write: asyncio.Future[None] | None = None
         self._failing = False
         self._worked = 0.0  # seconds of CPU time that the last save took of the event loop
-        self._task: BackgroundTask | None = None
 
     async def restore(self) -> None:
         """Restore the last save. All quotas must be known by now, and no client may be served yet."""
@@ -164,8 +163,7 @@ class RecentUsage(Feature[None]):
         self._task = tasks.start("save recent use", self._run)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        await super().stop()
         try:
             async with asyncio.timeout(LAST_SAVE_SECONDS):
                 await self.save()

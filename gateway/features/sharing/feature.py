@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway import clock
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import OwnClient
 from gateway.cluster.record_batches import Headers, Record
@@ -81,7 +81,6 @@ class Sharing(Feature[SharingConfig | None]):
         self._writing = asyncio.Lock()
         self._leaving = False
         self._reported: tuple[int, bool] | None = None
-        self._task: BackgroundTask | None = None
 
     @property
     def member(self) -> Member:
@@ -114,8 +113,7 @@ class Sharing(Feature[SharingConfig | None]):
                 await self._log.publish(self._member.final_records(clock.monotonic()))
         except (ClusterError, TimeoutError) as error:
             _log.warning("the last message to the other gateways can't be published: %s", error or "the topic does not answer")
-        if self._task is not None:
-            self._task.cancel()
+        await super().stop()
 
     def apply(self, section: SharingConfig | None) -> list[str]:
         """Only the interval and `when_unreachable` can change: a reload that changes another key is refused."""

@@ -7,7 +7,7 @@ from math import inf
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.cluster.client import ClusterError
 from gateway.cluster.metadata import ClusterMetadata, Subscription
 from gateway.feature import Feature
@@ -63,7 +63,6 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         self._folder = RejectionFolder(outlet)
         self._subscription: Subscription | None = None
         self._listing_fails = False
-        self._task: BackgroundTask | None = None
         self._section = section
         self._tasks: BackgroundTasks | None = None
 
@@ -82,8 +81,7 @@ class TopicQuotasFeature(Feature[TopicsSection]):
     async def stop(self) -> None:
         """Report the folded rejections now. `quotas` stays, because RecentUsage saves it later."""
         await in_slices(self._folder.flush(inf))
-        if self._task is not None:
-            self._task.cancel()
+        await super().stop()
 
     def tick(self, now: float) -> Steps[None]:
         return self._folder.flush(now)

@@ -8,11 +8,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from gateway import clock
-from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.background import BackgroundTasks
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import BadRecordError, ClusterError
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
@@ -224,8 +223,8 @@ class VolumeWatch:
                 "a usage message of broker %d from %s is skipped, because newer usage (%s) is known."
                 " If this persists, synchronise the clocks of the publishers%s",
                 broker,
-                _time(usage.snapshot_at),
-                _time(self._volumes.captured(broker)),
+                clock.iso(usage.snapshot_at),
+                clock.iso(self._volumes.captured(broker)),
                 "" if self._source is None else "; this gateway is a publisher as well",
             )
 
@@ -332,7 +331,6 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         self._reconsider = reconsider
         self._tasks: BackgroundTasks | None = None
         self._watch: VolumeWatch | None = None
-        self._task: BackgroundTask | None = None
 
     async def restore(self) -> None:
         """Let producers wait until the first verdict. No client is connected yet."""
@@ -379,10 +377,6 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
     def as_json(self, report: VolumesReport) -> dict[str, Any]:
         return volumes_json(report)
 
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
     def _begin(
         self,
         section: VolumesConfig,
@@ -392,7 +386,3 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
     ) -> None:
         self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider, replaces=replaces)
         self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(replaced_task), watch.end)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

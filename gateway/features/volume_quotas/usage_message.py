@@ -17,6 +17,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from gateway.clock import iso
 from gateway.cluster.client import BadRecordError
 from gateway.features.volume_quotas.limits import Limit, LimitType, LimitTypeName, Volume, VolumeUsage
 from gateway.whole_number import MAX_INT32, MAX_INT64, whole_number
@@ -101,10 +102,9 @@ class _Message(_Fields):
 
 def encode_usage(usage: VolumeUsage) -> tuple[bytes, bytes]:
     """The record's key and value."""
-    when = datetime.fromtimestamp(usage.snapshot_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     message = {
         "Version": VERSION,
-        "SnapshotAt": when,
+        "SnapshotAt": iso(usage.snapshot_at),
         **_limit_fields(usage.hard, usage.soft),
         "Volumes": [
             {"VolumeName": each.name, "Capacity": each.capacity, "Consumed": each.consumed}

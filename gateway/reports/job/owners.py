@@ -49,7 +49,7 @@ def owner_days(names: DataFrame, five_minutes: DataFrame, groups: DataFrame | No
     days = _days(hours, ["id"]).join(F.broadcast(known), "id").drop("id")
     if groups is not None:
         days = days.unionByName(_days(_rest(used), OWNER))
-    return days.select("date", *OWNER, "total", "used", *rates_of("used"))
+    return days.select("date", *OWNER, "total", "used", *_rates())
 
 
 def _days(hours: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -63,11 +63,11 @@ def _days(hours: DataFrame, by: Sequence[str]) -> DataFrame:
     return days.withColumn("used", F.slice("used", F.size("used") - count + 1, count)).drop("count")
 
 
-def rates_of(used: str) -> Sequence[Column]:
-    """`peak_rate` and `rate_95` of an array in ascending order."""
+def _rates() -> Sequence[Column]:
+    """`peak_rate` and `rate_95` of `used`, an array in ascending order."""
     return (
-        _rate(F.element_at(used, -1)).alias("peak_rate"),
-        _rate(F.element_at(used, F.ceil(F.size(used) * 0.95).cast("int"))).alias("rate_95"),
+        _rate(F.element_at("used", -1)).alias("peak_rate"),
+        _rate(F.element_at("used", F.ceil(F.size("used") * 0.95).cast("int"))).alias("rate_95"),
     )
 
 

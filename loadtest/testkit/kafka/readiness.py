@@ -4,18 +4,16 @@ import socket
 import struct
 
 _METADATA, _VERSION, _CORRELATION_ID = 3, 1, 7
+_TIMEOUT_SECONDS = 5.0
 
 
-def live_brokers(host: str, port: int, timeout: float = 5.0) -> frozenset[int]:
-    """The ids of the brokers that the broker at host:port regards as alive.
-
-    `timeout` is in seconds, for the connection and for each read. Raises `OSError` until the broker answers.
-    """
+def live_brokers(host: str, port: int) -> frozenset[int]:
+    """The ids of the brokers that the broker at host:port regards as alive. Raises `OSError` until the broker answers."""
     client_id = b"weir-readiness"
     # Metadata v1 with an empty array of topics; null would request all topics.
     header = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION_ID, len(client_id)) + client_id
     request = header + struct.pack(">i", 0)
-    with socket.create_connection((host, port), timeout) as connection:
+    with socket.create_connection((host, port), _TIMEOUT_SECONDS) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         (length,) = struct.unpack(">i", read_exactly(connection, 4))
         body = read_exactly(connection, length)

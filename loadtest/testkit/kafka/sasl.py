@@ -75,9 +75,9 @@ def librdkafka_properties(
     return common | {"sasl.username": user, "sasl.password": password}
 
 
-def unsecured_token(user: str, lifetime_seconds: float = 3600) -> str:
-    """An unsigned bearer token, which Kafka's brokers accept by default for tests (KIP-255)."""
+def unsecured_token(user: str) -> str:
+    """An unsigned bearer token of an hour, which Kafka's brokers accept by default for tests (KIP-255)."""
     # Brokers compare in whole ms, and refuse a token that was issued a fraction of a ms in the future.
     now = int(time.time())
-    parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_seconds})
+    parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + 3600})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

@@ -14,9 +14,9 @@ from gateway.admin import live
 from gateway.admin.live import MAX_THROTTLED, GatewaySnapshots
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.clock import iso
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
-from gateway.log import iso
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule

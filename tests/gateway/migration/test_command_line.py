@@ -66,10 +66,10 @@ def usage(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-def login_file(folder: Path, user: str = "weir", password: str = "x") -> Path:
+def login_file(folder: Path, password: str = "x") -> Path:
     """A properties file with SASL."""
     path = folder / "weir.properties"
-    login = f'required username="{user}" password="{password}";'.replace("\\", "\\\\")
+    login = f'required username="weir" password="{password}";'.replace("\\", "\\\\")
     path.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
         f"sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule {login}\n"

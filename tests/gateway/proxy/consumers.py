@@ -35,12 +35,12 @@ def fixed(answer: bytes) -> Callable[[int], bytes]:
     return lambda _: answer
 
 
-def batched(batch_bytes: int, most: int = 1 << 20) -> Callable[[int], bytes]:
+def batched(batch_bytes: int) -> Callable[[int], bytes]:
     """A broker's topic with enough batches of one size: as many whole batches as fit, at least one (KIP-74)."""
     answers: dict[int, bytes] = {}
 
     def answer(max_bytes: int) -> bytes:
-        batches = max(1, min(max_bytes, most) // batch_bytes)
+        batches = max(1, min(max_bytes, 1 << 20) // batch_bytes)
         if batches not in answers:
             answers[batches] = full_answer(batch_bytes, batches)
         return answers[batches]

@@ -168,14 +168,12 @@ def api_versions(correlation_id: int, *, version: int = 3) -> bytes:
     return codec.encode_request(ApiKey.API_VERSIONS, version, values, correlation_id, "etl")
 
 
-def versions_are(
-    correlation_id: int, ranges: list[tuple[int, int, int]], *, version: int = 3, throttle_time_ms: int = 0, error_code: int = 0
-) -> bytes:
+def versions_are(correlation_id: int, ranges: list[tuple[int, int, int]], *, version: int = 3, error_code: int = 0) -> bytes:
     """The response to `api_versions`: (API key, lowest version, highest version) each."""
     keys = [dict(zip(("api_key", "min_version", "max_version"), each, strict=True)) for each in ranges]
     values: dict[str, Any] = {"api_keys": keys, "error_code": error_code}
     if version >= 1:
-        values["throttle_time_ms"] = throttle_time_ms
+        values["throttle_time_ms"] = 0
     return codec.encode_response(ApiKey.API_VERSIONS, version, values, correlation_id)
 
 

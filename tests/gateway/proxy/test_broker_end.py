@@ -1,15 +1,13 @@
 """A session whose first attempt to reach its broker takes long, or fails."""
 
-import asyncio
 import socket
 from contextlib import ExitStack, asynccontextmanager, closing
 
 import pytest
-import uvloop
 
 from loadtest.testkit.certificates import Authority
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_draining_sockets import Place, leave
+from tests.gateway.proxy.test_draining_sockets import Place, leave, on_uvloop
 from tests.gateway.running import until
 
 
@@ -27,17 +25,6 @@ def make_place(request, tmp_path):
             return place
 
         yield make
-
-
-def on_uvloop(scenario):
-    def run(make_place):
-        async def limited():
-            async with asyncio.timeout(60), make_place() as place:
-                await scenario(place)
-
-        uvloop.run(limited())
-
-    return run
 
 
 @asynccontextmanager

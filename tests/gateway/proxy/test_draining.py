@@ -16,7 +16,7 @@ from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import handshake, handshaken, raw
 from tests.gateway.proxy.handlers.test_sasl_handler import transcript as authenticating
 from tests.gateway.proxy.test_handler import answer, opened, request
-from tests.gateway.proxy.test_pass_through import EXCHANGES, Broker, frames_of, scripts
+from tests.gateway.proxy.test_pass_through import EXCHANGES, Broker, frames_of, scripts, take_turn
 from tests.gateway.proxy.transcript import START, Transcript, limits
 from tests.gateway.quotas.engines import bucket_of
 
@@ -146,18 +146,12 @@ def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end
     t = Transcript(limits(quota, quota))
     broker = Broker(t, exchanges)
     last_word = None
-    for number, (is_client, size) in enumerate(turns):
+    for number, turn in enumerate(turns):
         if number == end:
             t.ends()
         if number >= end and last_word is None and t.half_closes():
             last_word = len(t.client_inbox)
-        if is_client:
-            chunk, sent = sent[:size], sent[size:]
-            if chunk:
-                t.client_sends(chunk)
-        else:
-            broker.answer(size)
-        t.passes(0.01)
+        sent = take_turn(t, broker, turn, sent)
     if end >= len(turns):
         t.ends()
     t.client_sends(sent)

@@ -97,12 +97,12 @@ def test_answer_without_a_lock_spares_nobody(error, version):
     assert throttle_ms(t) == pytest.approx(1_000 * (DEBT + 2))
 
 
-def over_bytes(debt=60):
-    """A share consumer that has just got records. Another connection has made a debt of that many seconds."""
+def over_bytes():
+    """A share consumer that has just got records. Another connection has made a debt of a minute."""
     engine = QuotaEngine(limits(fetch=1_000), START)
     t = share_consumer(engine)
     t.client_sends(share_fetch(1))
-    bucket_of(engine, "fetch", "ANONYMOUS", "etl", START).charge(10_000 + 1_000 * debt, START)
+    bucket_of(engine, "fetch", "ANONYMOUS", "etl", START).charge(10_000 + 1_000 * 60, START)
     t.broker_answers(share_fetched(1))
     t.broker_inbox.clear()
     return t

@@ -42,8 +42,8 @@ def group_heartbeat(number, api):
     return codec.encode_request(api, 0, {"group_id": "g", "member_id": "m" * 22, "member_epoch": 1}, number, "etl")
 
 
-def group_beat(number, api, interval, error=0):
-    values = {"error_code": error, "member_id": "m", "heartbeat_interval_ms": interval}
+def group_beat(number, api, interval):
+    values = {"error_code": 0, "member_id": "m", "heartbeat_interval_ms": interval}
     return codec.encode_response(api, 0, values, number)
 
 

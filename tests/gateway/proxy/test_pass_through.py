@@ -186,6 +186,18 @@ def scripts(exchanges):
     return b"".join(requests), b"".join(responses)
 
 
+def take_turn(t, broker, turn, sent):
+    """The client sends some of its bytes, or the broker answers so many. Returns the bytes that the client has not sent."""
+    is_client, size = turn
+    if not is_client:
+        broker.answer(size)
+    elif sent:
+        t.client_sends(sent[:size])
+        sent = sent[size:]
+    t.passes(0.01)
+    return sent
+
+
 cuts = st.one_of(st.integers(1, 30), st.integers(1, 5_000))
 
 
@@ -237,14 +249,8 @@ def test_mixed_directions_and_throttles_lose_nothing(exchanges, turns, quota):
     sent, _ = scripts(exchanges)
     t = Transcript(limits(quota, quota))
     broker = Broker(t, exchanges)
-    for is_client, size in turns:
-        if is_client:
-            chunk, sent = sent[:size], sent[size:]
-            if chunk:
-                t.client_sends(chunk)
-        else:
-            broker.answer(size)
-        t.passes(0.01)
+    for turn in turns:
+        sent = take_turn(t, broker, turn, sent)
     if sent:
         t.client_sends(sent)
     for _ in range(200):

@@ -394,8 +394,8 @@ def test_changed_window_keeps_presumed_use():
 # Bounds.
 
 
-def crowd(subject, count, first=0, kind="produce"):
-    return [bucket_of(subject, kind, "u", f"client-{number}", START) for number in range(first, first + count)]
+def crowd(subject, count, first=0):
+    return [bucket_of(subject, "produce", "u", f"client-{number}", START) for number in range(first, first + count)]
 
 
 def test_clients_over_max_buckets_share_one_per_level():

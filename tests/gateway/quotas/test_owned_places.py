@@ -39,10 +39,10 @@ def visit(subject, name, ip=HOSTILE, *, now=START, amount=ATTACK, **options):
     return bucket
 
 
-def attacked(places, ip=HOSTILE, **options):
+def attacked(places, **options):
     """An engine, and the buckets of one owner that has run into debt under half as many names again as there are places."""
     subject = engine(places, **options)
-    buckets = [visit(subject, f"made-up-{number}", ip) for number in range(places + places // 2)]
+    buckets = [visit(subject, f"made-up-{number}", HOSTILE) for number in range(places + places // 2)]
     return subject, buckets
 
 

@@ -217,8 +217,8 @@ def test_forgiven_client_waits_for_no_turn() -> None:
     assert shared.delay(0.0) == pytest.approx(max(-shared.balance(0.0), 0.0) / LIMIT)
 
 
-def exact_meter(share: float = 0.5) -> SharedMeter:
-    return SharedMeter(TokenBucket(LIMIT, 1.0, 0.0), LIMIT, share, 0.6, exact=True)
+def exact_meter() -> SharedMeter:
+    return SharedMeter(TokenBucket(LIMIT, 1.0, 0.0), LIMIT, 0.5, 0.6, exact=True)
 
 
 def test_reported_use_replaces_presumed_use_in_an_exact_meter() -> None:

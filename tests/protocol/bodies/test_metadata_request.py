@@ -16,11 +16,11 @@ VERSIONS = range(14)
 SINCE = metadata_request.CREATION_SINCE
 
 
-def frame_of(version, names, *, creates=True, client_id="etl"):
+def frame_of(version, names, *, creates=True):
     """A request for topics by name, or for all topics (None)."""
     topics = None if names is None else [{"name": name} for name in names]
     values = {"topics": topics, "allow_auto_topic_creation": creates}
-    return codec.encode_request(ApiKey.METADATA, version, values, 7, client_id)
+    return codec.encode_request(ApiKey.METADATA, version, values, 7, "etl")
 
 
 def read(frame):

@@ -40,9 +40,9 @@ def limits(max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE):
     return ConnectionLimits(max_per_ip, overrides or {}, gateway, {"a": listener, "b": NONE})
 
 
-def open_all(subject, count, ip=ALICE, listener="a", now=START):
+def open_all(subject, count, ip=ALICE, now=START):
     """Open `count` connections and check that each is admitted."""
-    slots = [subject.accept(listener, ip, now) for _ in range(count)]
+    slots = [subject.accept("a", ip, now) for _ in range(count)]
     assert all(isinstance(slot, ConnectionSlot) for slot in slots)
     return slots
 

@@ -49,10 +49,10 @@ class Gateway:
         return t
 
 
-def asks(names, *, version=12, creates=True, correlation_id=1):
+def asks(names, *, version=12, creates=True):
     """A client's request for topics by name."""
     values = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": creates}
-    return codec.encode_request(ApiKey.METADATA, version, values, correlation_id, "etl")
+    return codec.encode_request(ApiKey.METADATA, version, values, 1, "etl")
 
 
 def looks_up(t, topics):

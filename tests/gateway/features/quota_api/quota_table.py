@@ -1,6 +1,19 @@
-"""The table of the quota topic's records, for tests of both."""
+"""The table of the quota topic's records, and any entities, for tests of both."""
+
+from hypothesis import strategies as st
 
 from gateway.features.quota_api.records import QuotaRecords, entity_record
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+
+_NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20) | st.just(DEFAULT)
+ENTITIES = (
+    st.builds(ClientQuotaEntity, _NAMES)
+    | st.builds(ClientQuotaEntity, _NAMES, _NAMES)
+    | st.builds(ClientQuotaEntity, st.none(), _NAMES)
+    | st.builds(ClientQuotaEntity, ip=_NAMES)
+    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
+    | st.builds(ClientQuotaEntity, group=st.sampled_from(["batch", "jobs"]))
+)
 
 
 def take(table, record, now=0.0):

@@ -10,20 +10,12 @@ from gateway.features.quota_api import records as logged_quotas
 from gateway.features.quota_api import rules as client_quotas
 from gateway.features.quota_api.records import CLAIM_SECONDS, QuotaRecords, claim, entity_record, rebased, settled
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
-from tests.gateway.features.quota_api.quota_table import heard, plain_changes, take
+from tests.gateway.features.quota_api.quota_table import ENTITIES, heard, plain_changes, take
 
 ALICE, BOB = ClientQuotaEntity("alice", DEFAULT), ClientQuotaEntity("bob")
 RATE = {"producer_byte_rate": 1e6}
 
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=9) | st.just(DEFAULT)
-entities = (
-    st.builds(ClientQuotaEntity, names)
-    | st.builds(ClientQuotaEntity, names, names)
-    | st.builds(ClientQuotaEntity, st.none(), names)
-    | st.builds(ClientQuotaEntity, ip=names)
-    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
-)
-tables = st.dictionaries(entities, st.dictionaries(st.sampled_from("ab"), st.floats(1e-9, 1e18), min_size=1), max_size=5)
+tables = st.dictionaries(ENTITIES, st.dictionaries(st.sampled_from("ab"), st.floats(1e-9, 1e18), min_size=1), max_size=5)
 
 
 @given(before=tables, after=tables)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.config.problems import ConfigError
 from gateway.features.quota_api.state_file import HistoryPosition, NotSavedError, StateFile, _text
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+from tests.gateway.features.quota_api.quota_table import ENTITIES
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
 APART = {
@@ -19,15 +20,6 @@ APART = {
 }
 """The rows with a file of their own."""
 
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20) | st.just(DEFAULT)
-entities = (
-    st.builds(ClientQuotaEntity, names)
-    | st.builds(ClientQuotaEntity, names, names)
-    | st.builds(ClientQuotaEntity, st.none(), names)
-    | st.builds(ClientQuotaEntity, ip=names)
-    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
-    | st.builds(ClientQuotaEntity, group=st.sampled_from(["batch", "jobs"]))
-)
 limits = st.dictionaries(st.sampled_from(["producer_byte_rate", "x"]), st.floats(1e-9, 1e18), min_size=1)
 
 
@@ -36,7 +28,7 @@ def file(tmp_path):
     return StateFile(tmp_path / "weir.state.json")
 
 
-@given(quotas=st.dictionaries(entities, limits, max_size=4))
+@given(quotas=st.dictionaries(ENTITIES, limits, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_saved_quotas_are_loaded(file, quotas):
     file._save(file._load(), quotas)

@@ -85,9 +85,9 @@ class Metered(Transcript):
         self.topics.make_inspector = self.gate.open if on else None
         self.engine.recall()
 
-    def goes_over(self, size=5_000):
+    def goes_over(self):
         """The total is over its threshold, because of the hot topic."""
-        self.gate.quotas.appended(HOT.encode(), size, self.now, by_id=False)
+        self.gate.quotas.appended(HOT.encode(), 5_000, self.now, by_id=False)
 
     def counted(self):
         rows = at_once(self.gate.quotas.rows(self.now))

@@ -42,11 +42,11 @@ def answered(correlation_id, errors, *, message=BEHIND_MESSAGE, version=9, throt
 class Ended(Gated):
     """A pause has refused the producer's first batches, and has ended before the client had the answer."""
 
-    def __init__(self, *requests, by=None):
+    def __init__(self, *requests):
         super().__init__()
         self.topics = self.core.requests._produce._topics
         self.set(MUTED, paused=True)
-        self.client_sends(*requests, by=by)
+        self.client_sends(*requests)
         self.broker_got()
         self.client_inbox.clear()
         self.set(0.0)

@@ -610,7 +610,7 @@ def test_throttled_answer_without_records_keeps_its_partitions(version):
     assert t.row("fetch").amount_total == BURST + 500 + size
 
 
-def mixed(correlation_id, busy, *, version=12, session_id=77, **values):
+def mixed(correlation_id, busy, *, version=12, **values):
     """An answer in a fetch session: `busy` has the partitions with records, and two others have only news."""
     moved = {"partition_index": 1, "error_code": 0, "high_watermark": 99, "records": b""}
     failed = {"partition_index": 2, "error_code": 6, "high_watermark": -1, "records": None}
@@ -621,7 +621,7 @@ def mixed(correlation_id, busy, *, version=12, session_id=77, **values):
         for name, partitions in topics.items()
         if partitions
     ]
-    return codec.encode_response(ApiKey.FETCH, version, values | {"session_id": session_id}, correlation_id)
+    return codec.encode_response(ApiKey.FETCH, version, values | {"session_id": 77}, correlation_id)
 
 
 @pytest.mark.parametrize("version", WITH_SESSIONS)

@@ -39,10 +39,10 @@ async def receive(client, count=1):
     return received
 
 
-async def announced(here, ip, version=2):
+async def announced(here, ip):
     """A connection that the balancer has opened for a client."""
     client = await here.connect()
-    client.send(HEADERS[version](ip))
+    client.send(HEADERS[2](ip))
     return client
 
 
