@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway import clock, heap, open_files, service_manager
-from gateway.admin.http import AdminBindError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
+from gateway.binding import BindError
 from gateway.cluster.discovery import Discovery
 from gateway.config.certificates import first_expiries
 from gateway.config.effective import ConfigHistory
@@ -26,7 +26,7 @@ from gateway.overdue import EndWithin, no_deadline
 from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
-from gateway.proxy.listeners.listener import BindError, Listener
+from gateway.proxy.listeners.listener import Listener
 from gateway.proxy.tls.contexts import LiveContext, follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.time_slices import in_slices
@@ -79,7 +79,7 @@ async def serve(
     open_files.raise_limit()
     try:
         await gateway.start()
-    except (BindError, AdminBindError) as error:
+    except BindError as error:
         _log.error("%s", error)
         await gateway.stop()
         return CANNOT_BIND
@@ -168,7 +168,7 @@ class Gateway:
                 known.pop(f"{live.name}.{key}", None)
 
     async def start(self) -> None:
-        """Bind every address. Raises BindError, AdminBindError, or ConfigError.
+        """Bind every address. Raises BindError or ConfigError.
 
         The last is for quotas of the API that can't be read, and for a state file that another gateway uses.
         """

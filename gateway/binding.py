@@ -1,15 +1,46 @@
-"""The cause and the remedy if an address can't be bound, and warnings of ports that another program may have first."""
+"""Listening sockets, the cause and the remedy without one, and warnings of ports that another program may have first."""
 
 import errno
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.config.model import WeirConfig
+    from gateway.config.model import ListenerConfig, WeirConfig
 
 _SYSCTLS: Final = Path("/proc/sys/net/ipv4")
+
+
+BACKLOG: Final = 1_024
+"""The most connections in the kernel's queue of a listening socket. Linux keeps one more."""
+
+
+class BindError(Exception):
+    """An address can't be bound. The message has the key, the reason and the remedy."""
+
+
+def bind_bootstrap_port(config: "ListenerConfig", *, reuse_port: bool) -> socket.socket:
+    """A listening socket. With `reuse_port`, other processes may listen on the same port. Raises `BindError`."""
+    host, port = config.host, config.bootstrap_port
+    try:
+        return listening_socket(host, port, reuse_port=reuse_port)
+    except OSError as error:
+        raise BindError(
+            f"listeners[{config.name}].bootstrap_port: {host}:{port} can't be bound: "
+            f"{why_not(error, f'listeners[{config.name}].host')}"
+        ) from error
+
+
+def listening_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    """A socket that does not block, for clients. Raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
+    bound.setblocking(False)
+    for level, option in ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)):
+        bound.setsockopt(level, option, 1)  # accepted sockets inherit both
+    return bound
 
 
 def why_not(error: OSError, host_key: str) -> str:

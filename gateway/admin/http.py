@@ -22,7 +22,7 @@ from gateway.admin.live import LiveFeed
 from gateway.admin.pieces import Pieces, in_pieces
 from gateway.admin.query import NoWorkerAnswersError, QueryError, check_names
 from gateway.admin.single_flight import SingleFlight
-from gateway.binding import why_not
+from gateway.binding import BindError, why_not
 from gateway.config.problems import nearest
 from gateway.time_slices import in_slices
 
@@ -67,10 +67,6 @@ TcpAddress = tuple[str, int]
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class AdminBindError(Exception):
-    """The admin server's address can't be bound. The message names the key, the value and the remedy."""
-
-
 class PageServer:
     """Serves `pages` by path, `/livez` and, with a `live` feed, the live page, on a host and port or on a Unix socket.
 
@@ -104,7 +100,7 @@ class PageServer:
         return self._at[1] if isinstance(self._at, tuple) else 0
 
     async def start(self) -> None:
-        """Bind and serve. Raises AdminBindError."""
+        """Bind and serve. Raises BindError."""
         checks = [] if self._hosts is None else [self._hosts.middleware]
         app = web.Application(middlewares=[self._idle.middleware, *checks, self._name_pages, explain_errors])
         app.on_response_prepare.append(_protect)
@@ -127,7 +123,7 @@ class PageServer:
             if not isinstance(self._at, tuple):
                 raise
             host, port = self._at
-            raise AdminBindError(f"{self._port_key}: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
+            raise BindError(f"{self._port_key}: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
         if runner.server is not None:
             self._idle.started(runner.server)
         if self._hosts is not None:

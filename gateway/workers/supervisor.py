@@ -17,9 +17,9 @@ from typing import Self
 
 import gateway
 from gateway import clock, open_files, service_manager
-from gateway.admin.http import AdminBindError
 from gateway.admin.metrics.row import families
 from gateway.background import BackgroundTasks
+from gateway.binding import BindError, bind_bootstrap_port
 from gateway.config.effective import EffectiveConfig, ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
@@ -30,7 +30,6 @@ from gateway.features.recent_use.worker_files import give_newest_save
 from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.overdue import EndWithin, no_deadline
-from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
 from gateway.workers.supervised_worker import LOOK_SECONDS, SupervisedWorker
@@ -120,7 +119,7 @@ class Supervisor:
             for listener in self._config.listeners:
                 # With SO_REUSEPORT, workers could share a port with those of another Weir, so bind it without the option first.
                 bind_bootstrap_port(listener, reuse_port=False).close()
-        except (BindError, AdminBindError) as error:
+        except BindError as error:
             _log.error("%s", error)
             await self._admin.stop()
             return CANNOT_BIND

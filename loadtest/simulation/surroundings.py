@@ -105,7 +105,7 @@ def surroundings(loop: VirtualLoop, network: Network, own: OwnTopics, verdicts: 
         "gateway.proxy.connection.monotonic": loop.time,
         "gateway.features.connection_quotas.admission.monotonic": loop.time,
         "gateway.proxy.tcp_info.ioctl": unread_bytes,
-        "gateway.proxy.listeners.listener._bind": bind,
+        "gateway.binding.listening_socket": bind,
         "gateway.cluster.client.create_conn": own.connect,
         "gateway.cluster.discovery.sasl_mechanisms": mechanisms,
         "gateway.config.reload.awatch": _watch,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway import clock
-from gateway.admin.http import AdminBindError
+from gateway.binding import BindError
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.topic_log import TopicLog
@@ -87,7 +87,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     if not once:
         try:
             await server.start()
-        except AdminBindError as error:  # without the agent producers would be paused; its metrics are less important
+        except BindError as error:  # without the agent producers would be paused; its metrics are less important
             _log.error("%s: the agent publishes without metrics and probes", error)
     stopped = asyncio.Event()
     stopping = asyncio.create_task(stopped.wait())

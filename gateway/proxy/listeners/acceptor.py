@@ -15,6 +15,7 @@ from math import inf
 from typing import Any, Protocol, cast
 
 from gateway import open_files
+from gateway.binding import BACKLOG
 from gateway.cluster.brokers import Address
 from gateway.proxy.listeners.accept_queue import AcceptQueue
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
@@ -25,9 +26,6 @@ from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.tls_transport import TlsTransport
 from gateway.proxy.wire import Slot
 from gateway.quotas.entity import BOOTSTRAP
-
-BACKLOG = 1_024
-"""The most connections in the kernel's queue of a listening socket. Linux keeps one more."""
 
 ACCEPTS_PER_WAKE = 32
 """The limit on accepted connections before the event loop serves open connections again; about 1 ms of work."""

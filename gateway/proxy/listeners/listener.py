@@ -10,8 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from gateway import open_files
-from gateway.binding import why_not
+from gateway import binding, open_files
 from gateway.cluster.brokers import FORGET_SECONDS, Address
 from gateway.cluster.upstream import Upstream
 from gateway.config.endpoints import PortRange
@@ -20,7 +19,7 @@ from gateway.proxy.connection import Session
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.proxy.listeners.acceptor import BACKLOG, Acceptor, Admission, Serve
+from gateway.proxy.listeners.acceptor import Acceptor, Admission, Serve
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
@@ -35,10 +34,6 @@ _PORT_ERRORS = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EPERM, errno.EAD
 """Errors for which another port may do."""
 
 _log = logging.getLogger("weir.cluster")
-
-
-class BindError(Exception):
-    """A listener's address can't be bound. The message has the key, the reason and the remedy."""
 
 
 class Listener:
@@ -104,7 +99,7 @@ class Listener:
 
     async def start(self) -> None:
         """Bind the bootstrap port and accept clients. Raises `BindError`."""
-        bound = bind_bootstrap_port(self._config, reuse_port=self._claims is not None)
+        bound = binding.bind_bootstrap_port(self._config, reuse_port=self._claims is not None)
         upstream = self._upstream
         host = SessionHost(
             self._context,
@@ -295,10 +290,12 @@ class Listener:
         """
         host = self._config.host
         if self._claims is None:
-            return _bind(host, port, reuse_port=False)
-        return self._claims.claim(
-            host, port, node_id, lambda shared: _bind(host, port, reuse_port=shared), self._brokers.__contains__, broker_ports
-        )
+            return binding.listening_socket(host, port, reuse_port=False)
+
+        def bind(shared: bool) -> socket.socket:
+            return binding.listening_socket(host, port, reuse_port=shared)
+
+        return self._claims.claim(host, port, node_id, bind, self._brokers.__contains__, broker_ports)
 
     def _serve(self, bound: socket.socket, host: SessionHost) -> Acceptor:
         name = self._config.name
@@ -347,24 +344,3 @@ class Listener:
             self._upstream.on_refused,
             self._upstream.keep,
         )
-
-
-def bind_bootstrap_port(config: ListenerConfig, *, reuse_port: bool) -> socket.socket:
-    """A listening socket. With `reuse_port`, other processes may listen on the same port. Raises `BindError`."""
-    host, port = config.host, config.bootstrap_port
-    try:
-        return _bind(host, port, reuse_port=reuse_port)
-    except OSError as error:
-        raise BindError(
-            f"listeners[{config.name}].bootstrap_port: {host}:{port} can't be bound: "
-            f"{why_not(error, f'listeners[{config.name}].host')}"
-        ) from error
-
-
-def _bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
-    bound.setblocking(False)
-    for level, option in ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)):
-        bound.setsockopt(level, option, 1)  # accepted sockets inherit both
-    return bound

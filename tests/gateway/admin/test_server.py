@@ -17,9 +17,9 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin.forgive import read_filter
-from gateway.admin.http import AdminBindError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.binding import BindError
 from gateway.config.effective import ReloadResult
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
@@ -220,16 +220,14 @@ async def test_post_to_read_only_page_is_refused(client: aiohttp.ClientSession) 
 
 async def test_port_in_use_is_named(server: AdminServer, view: AdminView) -> None:
     second = AdminServer(view, ("127.0.0.1", server.port))
-    with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{server.port} can't be bound: .*choose another"):
+    with pytest.raises(BindError, match=rf"^admin\.port: 127\.0\.0\.1:{server.port} can't be bound: .*choose another"):
         await second.start()
     await second.stop()
 
 
 def test_address_of_another_machine_is_named(view: AdminView) -> None:
     """The event loop is a gateway's, uvloop. The error of asyncio's own loop has no cause with Python 3.13."""
-    with pytest.raises(
-        AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: Cannot assign .*set admin\.host"
-    ):
+    with pytest.raises(BindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: Cannot assign .*set admin\.host"):
         uvloop.run(AdminServer(view, ("192.0.2.1", 9644)).start())
 
 

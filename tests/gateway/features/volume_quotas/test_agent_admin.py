@@ -6,7 +6,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from gateway.admin.http import AdminBindError
+from gateway.binding import BindError
 from gateway.cluster.log_status import LinkStatus, LogStatus
 from gateway.features.volume_quotas.agent_admin import AgentServer
 from gateway.features.volume_quotas.report import PublisherReport
@@ -66,5 +66,5 @@ async def test_agent_has_no_live_page(agent: Agent) -> None:
 
 async def test_taken_port_names_the_agents_key(agent: Agent) -> None:
     second = AgentServer(lambda: NEVER, FRESHNESS, ("127.0.0.1", agent.server.port))
-    with pytest.raises(AdminBindError, match=r"^quotas\.volumes\.agent\.admin_port: .* can't be bound"):
+    with pytest.raises(BindError, match=r"^quotas\.volumes\.agent\.admin_port: .* can't be bound"):
         await second.start()

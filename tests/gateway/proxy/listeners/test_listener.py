@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway import binding
+from gateway.binding import bind_bootstrap_port
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
 from gateway.config.load import parse_config
@@ -18,8 +20,7 @@ from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
-from gateway.proxy.listeners import listener as module
-from gateway.proxy.listeners.listener import Listener, bind_bootstrap_port
+from gateway.proxy.listeners.listener import Listener
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
@@ -233,7 +234,7 @@ async def test_tick_tries_each_port_of_other_programs_once(
         tried.append(port)
         raise OSError(errno.EADDRINUSE, "in use")
 
-    monkeypatch.setattr(module, "_bind", bind)
+    monkeypatch.setattr(binding, "listening_socket", bind)
     one._brokers.learn_live(dict.fromkeys(range(10), ("kafka.example.com", 9092)), 0.0)
     one.tick()
     assert sorted(tried) == list(range(first, first + PORTS))
