@@ -13,9 +13,9 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
-# Tests that start processes wait more than they compute, so that two cores run three at a time. Workers take whole files, in the
+# Tests that start processes wait more than they compute, so that two cores run four at a time. Workers take whole files, in the
 # order of tests/conftest.py: the longest first.
-THREE_BY_FILE := -n 3 --dist loadfile --no-loadscope-reorder
+BY_FILE := -n 4 --dist loadfile --no-loadscope-reorder
 COPY_JARS := mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/gateway/cluster/test_upstream.py tests/hostile
 # The default version for `make brokers`.
@@ -42,11 +42,11 @@ test: setup ## run all checks and tests; the tests against Kafka run the compile
 	@# The C compiler takes minutes of one core. The tests of the sources need not wait for it.
 	@$(MAKE) --no-print-directory --jobs=4 build sources
 	@# The controls do not meet the gateway. `make brokers` runs them with each version of Kafka.
-	$(COMPILED) $(BIN)/python -m pytest --import-mode=append $(THREE_BY_FILE) -m "not control" $(COMPILED_TESTS) tests/broker
+	$(COMPILED) $(BIN)/python -m pytest --import-mode=append $(BY_FILE) -m "not control" $(COMPILED_TESTS) tests/broker
 
 sources: lint $(STAMPS)/helm $(STAMPS)/classes
 	@# The clients of tests/hostile meet the compiled build only; `make hostile` runs them over the sources.
-	$(BIN)/python -m pytest $(THREE_BY_FILE) -m "not broker" --ignore=tests/hostile
+	$(BIN)/python -m pytest $(BY_FILE) -m "not broker" --ignore=tests/hostile
 
 build: $(STAMPS)/venv
 	$(COMPILED)
@@ -59,7 +59,7 @@ hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
 brokers: setup .cache/kafka-$(KAFKA) ## run tests/broker against brokers of another version, KAFKA=3.9.1, with the same clients and tools
-	WEIR_BROKER_LIBS=$(CURDIR)/.cache/kafka-$(KAFKA) $(COMPILED) $(BIN)/python -m pytest --import-mode=append $(THREE_BY_FILE) tests/broker
+	WEIR_BROKER_LIBS=$(CURDIR)/.cache/kafka-$(KAFKA) $(COMPILED) $(BIN)/python -m pytest --import-mode=append $(BY_FILE) tests/broker
 
 simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: SEEDS=1000 from FIRST=0 on
 	@$(BIN)/python -m loadtest.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0) $(addprefix --progress ,$(PROGRESS))
