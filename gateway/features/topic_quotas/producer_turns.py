@@ -14,6 +14,9 @@ TURN_SECONDS: Final = 1.5
 """Nobody waits longer for others once the topic is within its share. Producers come again after 1.2 s at most
 (`retry.backoff.max.ms` of 1 s, and 20 % at random). The parts of all producers together are the bytes of this time."""
 
+_PEERS: Final = object()
+"""The producers of all peers together, as one producer: peers do not report the number of theirs."""
+
 MAX_PLACES: Final = 100_000
 """The producers of all topics that may have turns, each at each topic: 10 MB. Beyond that, the oldest round ends."""
 
@@ -24,13 +27,36 @@ class _Round:
     `lacking` producers have had less than their part. The round ends at the time `until`.
     """
 
-    __slots__ = ("lacking", "part", "until", "used")
+    __slots__ = ("_elsewhere_bytes", "lacking", "part", "until", "used")
 
-    def __init__(self, threshold: float) -> None:
+    def __init__(self, use: TopicUse, threshold: float) -> None:
         self.used: dict[object, float] = {}
+        self._elsewhere_bytes = use.elsewhere_bytes
         self.part = max(threshold * TURN_SECONDS, 1.0)
         self.lacking = 0
         self.until = inf
+
+    def join(self, producer: object) -> bool:
+        """Give a producer its place. Returns False if it has one."""
+        if producer in self.used:
+            return False
+        self.used[producer] = 0.0
+        self.lacking += 1
+        return True
+
+    def follow_peers(self, use: TopicUse, now: float) -> bool:
+        """Count the bytes through peers. Returns True if the peers get their place, as they have used the topic lately."""
+        joined = use.elsewhere is not None and use.elsewhere.measure(now) > 0.0 and self.join(_PEERS)
+        if _PEERS in self.used:
+            self._add(_PEERS, use.elsewhere_bytes - self._elsewhere_bytes)
+        self._elsewhere_bytes = use.elsewhere_bytes
+        return joined
+
+    def _add(self, producer: object, size: int) -> None:
+        used = self.used[producer]
+        self.used[producer] = used + size
+        if used < self.part <= used + size:
+            self.lacking -= 1
 
     def refuses(self, producer: object, size: int, threshold: float) -> bool:
         used = self.used[producer]
@@ -39,9 +65,7 @@ class _Round:
             used = self.used[producer]
         if used >= self.part:
             return True
-        self.used[producer] = used + size
-        if used + size >= self.part:
-            self.lacking -= 1
+        self._add(producer, size)
         return False
 
     def _begin_again(self, threshold: float) -> None:
@@ -78,15 +102,12 @@ class ProducerTurns:
         if found is None:
             if not over:
                 return False
-            found = self._rounds[use] = _Round(threshold)
+            found = self._rounds[use] = _Round(use, threshold)
         if over:
             self._until = found.until = now + TURN_SECONDS
-        if producer not in found.used:
-            found.used[producer] = 0.0
-            found.lacking += 1
-            self._places += 1
-            while self._places > MAX_PLACES:
-                self._end(next(iter(self._rounds)))
+        self._places += found.join(producer) + found.follow_peers(use, now)
+        while self._places > MAX_PLACES:
+            self._end(next(iter(self._rounds)))
         return over or found.refuses(producer, size, threshold)
 
     def _end(self, use: TopicUse) -> None:

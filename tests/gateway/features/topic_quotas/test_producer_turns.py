@@ -1,7 +1,9 @@
 """Producers of one topic over its share, with real sessions: each gets its part, however soon the others come again."""
 
+from copy import copy
 from dataclasses import replace
 from functools import cache, partial
+from itertools import permutations
 
 import pytest
 
@@ -13,6 +15,7 @@ from gateway.features.topic_quotas.topic_meters import RATES, TopicUse
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.rate import SampledRate
 from gateway.quotas.settings import QuotaSettings
 from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, IDS, Metered, produce, produced
 from tests.gateway.proxy.crowd import Crowd, CrowdSession, longest_gap
@@ -61,33 +64,49 @@ class Producer:
         return self.size * sum(when > WARM for when in self.appended)
 
 
-def crowd_of(producers, meter="window"):
-    quotas = TopicQuotas(TopicSettings(TOTAL, meter=meter, window=WINDOW), START, own=OwnTopics())
-    quotas.update_topics(IDS)
+def report_use(crowd, gateway, peer):
+    """Have `peer` count the bytes through `gateway`, five times a second."""
+    for (kind, name), account in gateway.changed():
+        new, account.shared_total = account.total() - account.shared_total, account.total()
+        peer.peer_account(kind, name, crowd.now).charge_others(new, crowd.now, no_debt=False)
+    crowd.after(0.2, partial(report_use, crowd, gateway, peer))
+
+
+def crowd_of(*gateways):
+    """The producers of each gateway."""
     crowd = Crowd(QuotaSettings())
-    topics = ProducedTopics()
-    topics.make_inspector = TopicInspection(quotas, 19, lambda rejection, now: None).open
-    crowd.context.topics = topics
-    found = [Producer(crowd, **each) for each in producers]
+    found, quotas = [], []
+    for producers in gateways:
+        of_gateway = TopicQuotas(TopicSettings(TOTAL, meter="window", window=WINDOW), START, own=OwnTopics())
+        of_gateway.update_topics(IDS)
+        crowd.context = copy(crowd.context)
+        crowd.context.topics = topics = ProducedTopics()
+        topics.make_inspector = TopicInspection(of_gateway, 19, lambda rejection, now: None).open
+        found += [Producer(crowd, **each) for each in producers]
+        quotas.append(of_gateway)
+    for gateway, peer in permutations(quotas, 2):
+        report_use(crowd, gateway, peer)
     crowd.run(SECONDS)
     return found
 
 
 @pytest.mark.parametrize(
-    "producers",
+    "gateways",
     [
-        [FAST, POLITE],
-        [FAST, STEADY],
-        [FAST, *[POLITE] * 4],
-        [*[FAST] * 4, POLITE],
-        [FAST | {"size": 100_000}, POLITE | {"size": 1_000}],
-        [POLITE | {"size": 100_000}, POLITE | {"size": 1_000}],
+        [[FAST, POLITE]],
+        [[FAST, STEADY]],
+        [[FAST, *[POLITE] * 4]],
+        [[*[FAST] * 4, POLITE]],
+        [[FAST | {"size": 100_000}, POLITE | {"size": 1_000}]],
+        [[POLITE | {"size": 100_000}, POLITE | {"size": 1_000}]],
+        [[FAST], [POLITE] * 2],
+        [[FAST | {"size": 100_000}], [POLITE | {"size": 1_000}]],
     ],
-    ids=["polite", "steady", "one fast", "one polite", "sizes", "polite sizes"],
+    ids=["polite", "steady", "one fast", "one polite", "sizes", "polite sizes", "gateways", "gateways sizes"],
 )
-def test_each_producer_gets_its_part(producers):
+def test_each_producer_gets_its_part(gateways):
     """Before, a producer that came again after 5 ms got 24 times the bytes of one with Kafka's back-off."""
-    found = crowd_of(producers)
+    found = crowd_of(*gateways)
     whole = sum(each.bytes_appended for each in found)
     assert whole >= 0.9 * TOTAL * (SECONDS - 30.0)
     assert min(each.bytes_appended for each in found) >= 0.5 * whole / len(found)
@@ -137,6 +156,17 @@ def test_nobody_waits_for_absent_producers_for_long():
     assert turns.contested(START + 0.2)
     assert [refuses("a", size=1, now=START + after) for after in (TURN_SECONDS - 0.1, TURN_SECONDS)] == [True, False]
     assert not turns.contested(START + TURN_SECONDS)
+
+
+def test_producers_wait_for_those_of_peers():
+    """The peers together have one part."""
+    use = hot_topic()
+    use.elsewhere = SampledRate(WINDOW)
+    use.charge_others(1_000, START - 1.0, no_debt=False)
+    refuses = rejected(ProducerTurns(), use)
+    assert [refuses(each, size=150, now=START + 0.1) for each in "abab"] == [False, False, True, True]
+    use.charge_others(150, START + 0.2, no_debt=False)
+    assert [refuses(each, size=150, now=START + 0.3) for each in "abab"] == [False, False, True, True]
 
 
 def test_topic_within_its_share_has_no_turns():
