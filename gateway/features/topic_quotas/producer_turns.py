@@ -79,9 +79,10 @@ class _Round:
 class ProducerTurns:
     """The turns at all topics. A producer is an object of one connection."""
 
-    __slots__ = ("_places", "_rounds", "_until")
+    __slots__ = ("_max_places", "_places", "_rounds", "_until")
 
-    def __init__(self) -> None:
+    def __init__(self, max_places: int = MAX_PLACES) -> None:
+        self._max_places = max_places
         self._rounds: dict[TopicUse, _Round] = {}  # in the order of their beginnings
         self._places = 0
         self._until = -inf
@@ -106,7 +107,7 @@ class ProducerTurns:
         if over:
             self._until = found.until = now + TURN_SECONDS
         self._places += found.join(producer) + found.follow_peers(use, now)
-        while self._places > MAX_PLACES:
+        while self._places > self._max_places:
             self._end(next(iter(self._rounds)))
         return over or found.refuses(producer, size, threshold)
 

@@ -7,7 +7,6 @@ from itertools import permutations
 
 import pytest
 
-from gateway.features.topic_quotas import producer_turns as module
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.producer_turns import TURN_SECONDS, ProducerTurns
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
@@ -181,10 +180,9 @@ def test_topic_without_a_threshold_left_has_turns():
     assert [refuses(each, size=10, now=START + 0.1) for each in "aabab"] == [False, True, False, False, False]
 
 
-def test_places_of_producers_are_bounded(monkeypatch):
+def test_places_of_producers_are_bounded():
     """The round that began first ends, and its producers have no turns."""
-    monkeypatch.setattr(module, "MAX_PLACES", 3)
-    turns = ProducerTurns()
+    turns = ProducerTurns(max_places=3)
     first = rejected(turns, hot_topic())
     assert not first("a", size=1_000, now=START + 0.1)
     second = rejected(turns, hot_topic())
