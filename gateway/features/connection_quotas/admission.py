@@ -16,6 +16,9 @@ from gateway.quotas.entity import BOOTSTRAP, short_name
 MAX_HELD = 1_000
 """The maximum number of held sockets. Further refused connections are closed at once."""
 
+_TOGETHER = 0.001
+"""Waits whose ends differ by less than this time (seconds) end together: uvloop's timers count whole milliseconds."""
+
 _log = logging.getLogger("weir.cluster")
 
 
@@ -66,7 +69,9 @@ class ConnectionAdmission:
         self._outlet = outlet
         self._held = HeldSockets(max_held)
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: dict[WaitingAcceptor, None] = {}
+        self._waiting: dict[WaitingAcceptor, float] = {}  # until when, or inf: until a place becomes free
+        self._turn: asyncio.TimerHandle | None = None
+        self._turn_at = inf
         quotas.on_release(self._resume)
         quotas.on_refusal(self._refused)
 
@@ -74,13 +79,15 @@ class ConnectionAdmission:
     def held(self) -> int:
         return len(self._held)
 
-    def wait(self, listener: str, acceptor: WaitingAcceptor) -> float:
-        """Seconds until the listener may accept a connection. After `inf`, `acceptor` starts when this may have changed."""
+    def may_accept(self, listener: str, acceptor: WaitingAcceptor) -> bool:
+        """True if the listener may accept a connection now. Otherwise `acceptor` starts when this may have changed."""
         now = monotonic()
         seconds = self.quotas.wait(listener, now)
         if seconds <= 0.0:
             acceptor.last_turn = now
-        elif seconds == inf:
+            return True
+        self._waiting[acceptor] = now + seconds
+        if seconds == inf:
             key, full = "listeners[].max_connections", self.quotas.listeners[listener]
             if self.quotas.gateway.wait(now) == inf:
                 key, full = "connections.max_connections", self.quotas.gateway
@@ -89,8 +96,9 @@ class ConnectionAdmission:
                 listener, key, full.limits.max_connections,
                 extra={"reason": "max_connections", "listener": listener},
             )  # fmt: skip
-            self._waiting[acceptor] = None
-        return seconds
+        else:
+            self._wake_at(now + seconds, now)
+        return False
 
     def admit(
         self,
@@ -134,6 +142,9 @@ class ConnectionAdmission:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
         self._held.close_all()
 
     def _close_due(self) -> None:
@@ -143,9 +154,28 @@ class ConnectionAdmission:
         self._timer = None if due is None else asyncio.get_running_loop().call_later(due - now, self._close_due)
 
     def _resume(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        # There may be room for one only. In a fixed order, the first port of a full gateway would get each place.
-        for acceptor in sorted(waiting, key=lambda each: each.last_turn):
+        self._start([acceptor for acceptor, until in self._waiting.items() if until == inf])
+
+    def _wake_at(self, until: float, now: float) -> None:
+        """Have a timer for the first wait that ends."""
+        if self._turn is None or until < self._turn_at:
+            if self._turn is not None:
+                self._turn.cancel()
+            self._turn_at = until
+            self._turn = asyncio.get_running_loop().call_later(until - now, self._end_waits)
+
+    def _end_waits(self) -> None:
+        self._turn = None
+        now = monotonic()
+        self._start([acceptor for acceptor, until in self._waiting.items() if until < now + _TOGETHER])
+        first = min(self._waiting.values(), default=inf)
+        if first < inf:
+            self._wake_at(first, now)
+
+    def _start(self, acceptors: list[WaitingAcceptor]) -> None:
+        """Let them look again. There may be room for one only: in a fixed order, one port would get each place."""
+        for acceptor in sorted(acceptors, key=lambda each: each.last_turn):
+            del self._waiting[acceptor]
             acceptor.start()
 
 

@@ -37,21 +37,29 @@ class Place:
         self.deferred = False
 
     def wait(self, buckets: Buckets, now: float) -> float:
-        """The seconds until a request may begin: until the debts and the requests before it are paid."""
+        """The seconds until a request may begin: until the debts and the requests before it are paid.
+
+        A request that would wait gets a place that another connection has left, whose turn may have come already.
+        """
         self._follow(buckets)
-        return max(self._waits_for(buckets, now))
+        seconds = max(self._waits_for(buckets, now))
+        return max(self._waits_for(buckets, now)) if seconds > 0.0 and self._take_left(buckets) else seconds
 
     def take(self, buckets: Buckets, partitions: int, now: float) -> list[float]:
         """Take or keep a place in the line of each bucket, for a request of `partitions`. Returns the waits."""
         self._follow(buckets)
         if self._closed:  # an answer has come after the client has gone
             return self._waits_for(buckets, now)
-        if not self.waits:
-            self._consumers = self._turns.take_left(buckets) or self._consumers
+        self._take_left(buckets)
         for bucket, each in zip(buckets, self._consumers, strict=True):
             if not each.waits and bucket.meter is not None:
                 each.expected = min(partitions, max(int(PLACE_SECONDS * bucket.meter.limit), 1))
         return [bucket.take_turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
+
+    def _take_left(self, buckets: Buckets) -> bool:
+        left = None if self.waits or self._closed else self._turns.take_left(buckets)
+        self._consumers = left or self._consumers
+        return left is not None
 
     def _waits_for(self, buckets: Buckets, now: float) -> list[float]:
         return [bucket.turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]

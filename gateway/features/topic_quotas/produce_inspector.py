@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.features.topic_quotas.producer_turns import ProducerTurns
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.features.topic_quotas.topic_meters import TopicUse
 from gateway.proxy.handler import Connection
@@ -32,7 +33,7 @@ from protocol.headers import RequestHeader
 QUOTA: Final = "quota"
 """The reason of Weir's own rejections. All other reasons are names of the broker's errors."""
 
-MESSAGE: Final = "Weir: the topic is over its share of total.bytes.in.per.sec.threshold; try again later"
+MESSAGE: Final = "Weir: the topic is, or was just now, over its share of total.bytes.in.per.sec.threshold; try again later"
 
 _APPENDED: Final = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """REQUEST_TIMED_OUT follows a wait for the replicas."""
@@ -65,13 +66,14 @@ class Rejection:
 
 
 class TopicInspection:
-    """The part that all connections share: the quotas, Kafka's code for rejected bytes, and the callback for rejections.
+    """The part that all connections share: quotas, turns, Kafka's code for rejected bytes, and the callback for rejections.
 
     With `at_broker`, each broker has quotas of its own, and `quotas` are not used.
     """
 
     def __init__(self, quotas: TopicQuotas, error_code: int, on_rejected: Callable[[Rejection, float], None]) -> None:
         self.quotas = quotas
+        self.turns = ProducerTurns()
         self.at_broker: Callable[[int], TopicQuotas] | None = None
         self.error_code = error_code
         self.on_rejected = on_rejected
@@ -94,6 +96,7 @@ class TopicInspector:
         self.client = connection.client
         self._connection = connection
         self._gaps = gaps
+        self._producer = object()  # in the turns of its topics
 
     def end_for(self, error: int) -> None:
         """End the connection for the broker's error in a request with acks=0, as Kafka does."""
@@ -134,23 +137,32 @@ class TopicInspector:
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "InspectedRequest":
         at_broker = self.shared.at_broker
         quotas = self.shared.quotas if at_broker is None else at_broker(self.client.broker)
-        needs_whole = self._gaps.pending or (quotas.settings.enforce and quotas.over(now))
+        rejects = quotas.settings.enforce and (quotas.over(now) or self.shared.turns.contested(now))
+        needs_whole = self._gaps.pending or rejects
         return InspectedRequest(self, quotas, header, body_offset, frame_bytes, needs_whole)
 
     def reject(
-        self, quotas: TopicQuotas, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool
+        self, quotas: TopicQuotas, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool, takes_turns: bool
     ) -> set[tuple[int, int]]:
         """The partitions to reject, as (position of the topic, position of the partition). Raises EndConnection."""
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
             spared = exempt or quotas.own.is_own(topic.key)
-            over = not spared and quotas.rejects(quotas.find(topic.key, by_id=by_id), now)
+            over = not spared and self._refuses(quotas, topic, now, by_id=by_id, takes_turns=takes_turns)
             for position, partition in enumerate(topic.partitions):
                 if self._gaps.refuses(frame, topic.key, partition, refused=over):
                     cut.add((number, position))
         self._gaps.settle()
         return cut
+
+    def _refuses(self, quotas: TopicQuotas, topic: ProducedTopic, now: float, *, by_id: bool, takes_turns: bool) -> bool:
+        use = quotas.find(topic.key, by_id=by_id)
+        over = quotas.rejects(use, now)
+        if use is None or not takes_turns:
+            return over
+        size = sum([partition.size for partition in topic.partitions])
+        return self.shared.turns.refuses(use, self._producer, size, quotas.threshold(use.name), now, over=over)
 
 
 class InspectedRequest:
@@ -193,7 +205,10 @@ class InspectedRequest:
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
-        self._cut = cut = self._inspector.reject(self._quotas, frame, scan.topics, now, by_id=self._by_id)
+        takes_turns = scan.acks != 0  # a rejection would end the connection
+        self._cut = cut = self._inspector.reject(
+            self._quotas, frame, scan.topics, now, by_id=self._by_id, takes_turns=takes_turns
+        )
         self._count_rejected(now)
         self._note_sizes(scan)
         return remainder(self._version, frame, scan, cut)

@@ -31,12 +31,13 @@ class AppendedBytes:
     reported some. `capacity_bytes` is the value of `capacity()`.
     """
 
-    __slots__ = ("appended_bytes", "capacity_bytes", "elsewhere", "rate", "shared_total")
+    __slots__ = ("appended_bytes", "capacity_bytes", "elsewhere", "elsewhere_bytes", "rate", "shared_total")
 
     def __init__(self, rate: Rate, capacity_bytes: float = 0.0) -> None:
         self.shared_total = 0
         self.rate = rate
         self.elsewhere: Rate | None = None
+        self.elsewhere_bytes = 0
         self.capacity_bytes = capacity_bytes
         self.appended_bytes = 0
 
@@ -64,6 +65,7 @@ class AppendedBytes:
         """
         if self.elsewhere is not None and not no_debt:
             self.elsewhere.record(amount, now)
+            self.elsewhere_bytes += amount
 
 
 class TopicUse(AppendedBytes):

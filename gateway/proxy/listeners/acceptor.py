@@ -11,7 +11,6 @@ import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from math import inf
 from typing import Any, Protocol, cast
 
 from gateway import open_files
@@ -52,8 +51,8 @@ class WaitingAcceptor(Protocol):
 class Admission(Protocol):
     """Checks new connections against the limits. `features.connection_quotas` implements it for all acceptors of a gateway."""
 
-    def wait(self, listener: str, acceptor: WaitingAcceptor) -> float:
-        """Return the seconds until the listener may accept. With `inf`, this object starts the acceptor when it may accept.
+    def may_accept(self, listener: str, acceptor: WaitingAcceptor) -> bool:
+        """True if the listener may accept a connection now. Otherwise this object starts the acceptor when it may accept.
 
         Of several such acceptors, the one whose last turn is the oldest starts first.
         """
@@ -160,9 +159,8 @@ class Acceptor:
 
     def _accept_one(self) -> bool:
         """Admit an introduced connection, or accept one. Returns False if there is none or the listener must wait."""
-        wait = self._admission.wait(self._listener, self)
-        if wait > 0.0:
-            self._pause_for(wait)
+        if not self._admission.may_accept(self._listener, self):
+            self._pause_until_start()
             return False
         if self._introduced:
             introduced = self._introduced.popleft()
@@ -188,7 +186,8 @@ class Acceptor:
                 open_files.remedy(error),
                 extra={"reason": f"accept {self._listener}"},
             )
-            self._pause_for(RETRY_SECONDS)
+            self._pause_until_start()
+            self._pause = self._loop.call_later(RETRY_SECONDS, self.start)
             return False
         self._full = connection.fileno() >= self._first_reserved
         if self._drop_late(connection):
@@ -215,13 +214,10 @@ class Acceptor:
             connection.close()
         return late
 
-    def _pause_for(self, seconds: float) -> None:
-        """`inf` means until the next `start`."""
+    def _pause_until_start(self) -> None:
         self._delayed = True
         if self._bound.fileno() >= 0:
             self._loop.remove_reader(self._bound.fileno())
-        if seconds < inf:
-            self._pause = self._loop.call_later(seconds, self.start)
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

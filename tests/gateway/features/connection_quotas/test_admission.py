@@ -1,15 +1,34 @@
+import asyncio
 import io
-from math import inf
 
 import pytest
 
 from gateway.events import ConnectionRejected
+from gateway.features.connection_quotas import admission as module
 from gateway.features.connection_quotas.admission import ConnectionAdmission, HeldSockets
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.settings import QuotaSettings
+from loadtest.simulation.virtual_loop import BEGIN, VirtualLoop, run_in
+
+
+class BusyPort:
+    """A port at which connections always wait."""
+
+    def __init__(self, listener, admission):
+        self.listener, self.admission = listener, admission
+        self.last_turn = 0.0
+        self.accepted = []
+
+    def start(self):
+        asyncio.get_running_loop().call_soon(self.look)
+
+    def look(self):
+        while self.admission.may_accept(self.listener, self):
+            self.admission.quotas.accept(self.listener, "10.0.0.7", module.monotonic())
+            self.accepted.append(module.monotonic())
 
 
 def test_held_sockets_close_in_order_of_their_times():
@@ -63,5 +82,37 @@ def test_full_listener_names_the_key_to_raise(gateway, listener, words, caplog):
     quotas = ConnectionQuotas(QuotaEngine(QuotaSettings(), 0.0), limits, 0.0)
     admission = ConnectionAdmission(quotas, Outlet("weir-1", [], wall=lambda: 1.5))
     quotas.accept("clients", "10.0.0.7", 0.0)
-    assert admission.wait("clients", lambda: None) == inf
+    assert not admission.may_accept("clients", BusyPort("clients", admission))
     assert f"listener clients: new connections wait, {words}" in caplog.text
+
+
+@pytest.mark.parametrize(("gateway", "listener"), [(None, 5.0), (5.0, None), (20.0, 5.0)])
+def test_ports_share_a_rate_in_turn(gateway, listener, monkeypatch):
+    """In the order of their timers, the first port got each connection of a listener, or of the gateway."""
+    loop = VirtualLoop()
+    monkeypatch.setattr(module, "monotonic", loop.time)
+    limits = ConnectionLimits(
+        10_000,
+        gateway=AcceptLimits(None, gateway),
+        listeners={name: AcceptLimits(None, listener) for name in ("clients", "others")},
+    )
+    admission = ConnectionAdmission(
+        ConnectionQuotas(QuotaEngine(QuotaSettings(), BEGIN), limits, BEGIN), Outlet("weir-1", [], wall=lambda: 1.5)
+    )
+    ports = [BusyPort(name, admission) for name in ("clients", "clients", "others", "clients")]
+
+    async def accept():
+        for port in ports:
+            port.start()
+        await asyncio.sleep(120.0)
+        admission.close()
+
+    run_in(loop, accept())
+    loop.end()
+    for name in ("clients", "others"):
+        counts = [sum(when > BEGIN + 30.0 for when in port.accepted) for port in ports if port.listener == name]
+        assert min(counts) > 0
+        assert max(counts) - min(counts) <= 1
+    if listener is None:
+        counts = [sum(when > BEGIN + 30.0 for when in port.accepted) for port in ports]
+        assert max(counts) - min(counts) <= 1

@@ -114,6 +114,14 @@ def test_each_client_gets_its_turn(clients):
     assert max(each.longest_wait for each in found) <= 1.05 * fair_wait(found)
 
 
+@pytest.mark.parametrize(("timeout", "seed"), [(3.95, 1), (4.4, 0)])
+def test_client_that_reconnects_at_its_turn_is_served(timeout, seed):
+    """The debt is 4 s. A place that was left is due as the client comes again: its request was deferred, and never woken."""
+    once, reconnecting = crowd_of([{"partitions": 30, "late": 100.0}, {"partitions": 1, "timeout": timeout}], 9.0, seed=seed)
+    assert len(once.created) == 1
+    assert reconnecting.longest_wait < timeout + 1.0
+
+
 def test_late_strict_client_is_not_overtaken():
     """The turn of one partition lasts for 50 ms at this rate, and its request comes 100 ms late."""
     late = {"partitions": 1, "version": STRICT, "late": 0.1}
