@@ -17,7 +17,7 @@ from gateway.proxy.handler import EndConnection
 from gateway.proxy.large_requests import HEAD_BYTES, LARGE_BYTES, LargeRequestReader
 from gateway.proxy.sessions import ConnectionFacts, SessionHost
 from gateway.proxy.socket_transport import is_own
-from gateway.proxy.tcp_info import silence_seconds, transferred_bytes, unread_bytes
+from gateway.proxy.tcp_info import has_left, silence_seconds, transferred_bytes, unread_bytes
 from gateway.proxy.tls.tls_transport import is_tls
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
@@ -264,6 +264,9 @@ class Session(BrokerSession):
         client = self._client
         return 0.0 if client is None or client.is_closing() else silence_seconds(client.get_extra_info("socket"))
 
+    def client_has_left(self) -> bool:
+        return self._client is None or has_left(self._client.get_extra_info("socket"))
+
     def _wake(self) -> None:
         self._timer = None
         self._guarded(self._core.wake)
@@ -334,8 +337,7 @@ class Session(BrokerSession):
         self._core.find_room(monotonic())
 
     def facts(self, now: float) -> ConnectionFacts | None:
-        client = None if self._client is None else self._client.get_extra_info("socket")
-        transferred = (0, 0) if client is None else transferred_bytes(client)
+        transferred = (0, 0) if self._client is None else transferred_bytes(self._client.get_extra_info("socket"))
         return None if self._slot is None else self._core.facts(self._begun, transferred, now)
 
     def late_to_authenticate(self, now: float) -> bool:

@@ -180,7 +180,7 @@ class SocketTransport(PolledSocket):
             # An error or the end of the connection is seen by the call that it makes fail.
             if self.events & READ and events & ~WRITE:
                 self._read()
-            elif self.events & PEER_CLOSED and events & ~WRITE:
+            elif self.events & PEER_CLOSED and events & ~(READ | WRITE):  # READ: from before a pause in this look at the epoll
                 self._notifies = False
                 self._watch()
                 notify_of_close(self._protocol)

@@ -47,6 +47,10 @@ class Wire(Protocol):
         """Seconds since the client's last bytes came, read or not, in the kernel's ticks; 0.0 if unknown."""
         ...
 
+    def client_has_left(self) -> bool:
+        """True if the kernel has the client's end of the connection, or a reset; False if unknown."""
+        ...
+
     def refuse(self, seconds: float) -> None:
         """Read the client no more, and close both connections after that time."""
         ...

@@ -22,6 +22,7 @@ MAX_READ: Final = 64 * 1024
 
 _INFO_BYTES: Final = 256
 UNACKED: Final = 8 + 4 * 4
+_STATE: Final = 0
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _BYTES_ACKED: Final = 8 + 24 * 4 + 2 * 8
 _FIN: Final = b""
@@ -102,6 +103,7 @@ class SimulatedSocket:
             option,
             size,
             {
+                _STATE: b"\x08" if self.fin else b"\x01",  # TCP_CLOSE_WAIT, TCP_ESTABLISHED
                 _LAST_DATA_RECV: silence.to_bytes(4, sys.byteorder),
                 _BYTES_ACKED: b"".join(number.to_bytes(8, sys.byteorder) for number in acked_and_received),
             },

@@ -40,6 +40,15 @@ def test_waiting_request_of_a_departed_client_is_dropped(leave, indebted, broker
     assert broker.count(ApiKey.PRODUCE) == 2
 
 
+def test_departed_client_pays_nothing_for_a_large_request(indebted, broker, connect):
+    """The kernel has all of its request, and more than a gateway's buffer. So the end of the connection stands behind it."""
+    waiting(indebted, connect, m.produce(2, size=1_000_000)).close()
+    assert forgive(indebted, "--client-id", "etl").returncode == 0
+    wait_until(lambda: indebted.metric("weir_connections") == 1, "its place is free")
+    assert broker.count(ApiKey.PRODUCE) == 1
+    assert [row["throttle_left"] for row in indebted.usage() if row["kind"] == "produce"] == [0.0]
+
+
 def test_muted_client_that_leaves_frees_its_place(indebted, broker, connect):
     client = waiting(indebted, connect, m.produce(2))
     assert forgive(indebted, "--client-id", "etl").returncode == 0

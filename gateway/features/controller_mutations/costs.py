@@ -237,7 +237,11 @@ class Forecasts:
         )
 
     def _described(self, topic: RequestedTopic) -> TopicMetadata | None:
-        return self.found.get(topic.topic_id if topic.name is None else topic.name)
+        found = self.found.get(topic.topic_id if topic.name is None else topic.name)
+        deletes = self._api_key == ApiKey.DELETE_TOPICS
+        if found is not None and deletes and found.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return None  # without the right to see it, a client may delete it by a right on the cluster
+        return found
 
     def _guess(self, reason: str) -> int:
         return self._known.guess(reason) if self.limited else 1

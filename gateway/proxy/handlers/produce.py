@@ -92,6 +92,8 @@ class ProduceHandler:
             # The client may have given up long ago: then the end of its connection is behind the unread bytes.
             self._prepay(request, now, self._client.arrives_by)
             return COLLECT_PRODUCE
+        if self._client.arrives_by and self._wire.client_has_left() and _acks(request)[0] != 0:
+            return Close(None, "the client has left before its turn, so it pays nothing")
         if self._inspects:
             return self._inspect(request, now)
         self._charge(request, now)

@@ -203,6 +203,9 @@ class _Consumer:
     def client_silence_seconds(self) -> float:
         return 0.0
 
+    def client_has_left(self) -> bool:
+        return False
+
     def refuse(self, seconds: float) -> None: ...
 
 

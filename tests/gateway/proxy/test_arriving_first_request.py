@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.proxy.handler import EndConnection
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import LOOK_SECONDS
 from tests.gateway.proxy import messages as m
@@ -54,6 +55,30 @@ def test_client_that_has_given_up_pays_nothing():
     t.broker_got()
     assert debt(engine) == pytest.approx(3_000)  # as at START
     assert only_bucket(engine).first_requests.waiting == 0
+
+
+def test_client_that_left_behind_a_whole_request_pays_nothing():
+    engine = indebted(3.0)
+    t = arriving(engine)
+    t.left = True
+    with pytest.raises(EndConnection):
+        t.client_sends(REQUEST[PART:])
+    t.core.close(t.now)
+    t.broker_got()
+    assert debt(engine) == pytest.approx(3_000)  # as at START
+    owe(engine, 100.0, t.now)
+    later = waiting(engine)
+    later.passes(3.0)
+    later.broker_got(REQUEST)  # with the turn that the client has left
+
+
+def test_broker_gets_an_unanswered_request_of_a_gone_client():
+    engine, request = indebted(3.0), m.produce(1, size=2_000, acks=0)
+    t = waiting(engine, request[:PART])
+    t.passes(3.0)
+    t.left = True
+    t.client_sends(request[PART:])
+    t.broker_got(request)
 
 
 def test_client_that_has_given_up_keeps_its_turn():

@@ -268,6 +268,20 @@ async def test_paused_protocol_is_told_once_of_peers_close(side, linger):
     assert (protocol.log, side.poller._sockets) == (["made", "peer closed"], {})
 
 
+async def test_bytes_that_came_before_a_pause_are_no_close(side):
+    """The kernel reports both sockets at once. The bytes of one pause the other, as a broker's answer mutes its client."""
+    broker, client = Calls(), Told()
+    _, peer = side.pair(broker)
+    transport, other = side.pair(client)
+    broker.on_data = lambda _: transport.pause_reading()
+    peer.send(b"answer")
+    other.send(b"request")
+    await until(lambda: broker.received == b"answer")
+    assert (client.log, client.received) == (["made"], b"")
+    transport.resume_reading()
+    await until(lambda: client.received == b"request")
+
+
 async def test_told_protocol_still_gets_last_bytes(side):
     protocol = Told()
     transport, peer = side.pair(protocol)

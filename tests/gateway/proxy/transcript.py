@@ -55,6 +55,9 @@ class SilentWire:
     def client_silence_seconds(self) -> float:
         return 0.0
 
+    def client_has_left(self) -> bool:
+        return False
+
     def refuse(self, seconds: float) -> None: ...
 
 
@@ -97,6 +100,7 @@ class Transcript:
         self.ended: Exception | None = None
         self.socket = b""
         self.last_sent = START
+        self.left = False  # the client has closed its side, behind its last bytes
         self.alarm: float | None = None
         self.closes_after: float | None = None
         self.client_inbox = bytearray()
@@ -130,6 +134,9 @@ class Transcript:
 
     def client_silence_seconds(self) -> float:
         return self.now - self.last_sent
+
+    def client_has_left(self) -> bool:
+        return self.left
 
     def refuse(self, seconds: float) -> None:
         self.paused = True

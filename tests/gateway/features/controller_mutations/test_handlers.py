@@ -483,6 +483,17 @@ def test_unknown_topic_id_is_answered_here_in_debt():
     t.client_got(m.answered(m.DELETE, 1, [answer | {"error_message": "This server does not host this topic ID."}]))
 
 
+def test_deletion_of_an_unseen_topic_may_succeed_after_the_debt():
+    """A right on the cluster suffices, so the error of the metadata is not the controller's."""
+    t = in_debt()
+    t.client_sends(m.delete(1, ["a"]))
+    t.broker_answers(m.metadata_answer(1, {"a": 0}, error_code=29))
+    t.broker_inbox.clear()
+    t.run_ready()
+    t.broker_got()
+    t.client_got(m.answered(m.DELETE, 1, [m.refused("a")], throttle_time_ms=19_000))
+
+
 @pytest.mark.parametrize(
     ("key", "request_frame"),
     [
