@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from gateway.features.topic_quotas.producer_turns import ProducerTurns
+from gateway.features.topic_quotas.producer_turns import ProducerTurns, TopicProducer
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.features.topic_quotas.topic_meters import TopicUse
 from gateway.proxy.handler import Connection
@@ -14,6 +15,7 @@ from gateway.proxy.produce_gate import NO_ANSWER
 from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
+from gateway.quotas.owned_places import owner_of
 from protocol.bodies.produce import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (
     PartitionSizes,
@@ -96,7 +98,7 @@ class TopicInspector:
         self.client = connection.client
         self._connection = connection
         self._gaps = gaps
-        self._producer = object()  # in the turns of its topics
+        self._producer: TopicProducer | None = None  # in the turns of its topics
 
     def end_for(self, error: int) -> None:
         """End the connection for the broker's error in a request with acks=0, as Kafka does."""
@@ -159,10 +161,14 @@ class TopicInspector:
     def _refuses(self, quotas: TopicQuotas, topic: ProducedTopic, now: float, *, by_id: bool, takes_turns: bool) -> bool:
         use = quotas.find(topic.key, by_id=by_id)
         over = quotas.rejects(use, now)
-        if use is None or not takes_turns:
+        turns = self.shared.turns
+        if use is None or not takes_turns or not (over or turns.contested(now)):
             return over
+        if self._producer is None:
+            self._producer = TopicProducer(owner_of(self.client.user, self.client.ip))
+            self._connection.on_close += (partial(turns.leave, self._producer),)
         size = sum([partition.size for partition in topic.partitions])
-        return self.shared.turns.refuses(use, self._producer, size, quotas.threshold(use.name), now, over=over)
+        return turns.refuses(use, self._producer, size, quotas.threshold(use.name), now, over=over)
 
 
 class InspectedRequest:

@@ -5,6 +5,7 @@ used up within milliseconds. The producers that came most often got nearly all o
 the next bytes, and is rejected beyond its part while others have not had theirs.
 """
 
+from itertools import chain
 from math import inf
 from typing import Final
 
@@ -14,51 +15,68 @@ TURN_SECONDS: Final = 1.5
 """Nobody waits longer for others once the topic is within its share. Producers come again after 1.2 s at most
 (`retry.backoff.max.ms` of 1 s, and 20 % at random). The parts of all producers together are the bytes of this time."""
 
-_PEERS: Final = object()
-"""The producers of all peers together, as one producer: peers do not report the number of theirs."""
-
 MAX_PLACES: Final = 100_000
 """The producers of all topics that may have turns, each at each topic: 10 MB. Beyond that, the oldest round ends."""
+
+
+class TopicProducer:
+    """One connection. `owner` is its client's (`owner_of`). `topics` are those in whose turns it has taken part."""
+
+    __slots__ = ("owner", "topics")
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.topics: set[TopicUse] = set()
+
+
+_PEERS: Final = TopicProducer("peers")
+"""The producers of all peers together, as one producer: peers do not report the number of theirs."""
 
 
 class _Round:
     """The bytes that each producer of a topic has had since the round began, up to `part` of them.
 
-    `lacking` producers have had less than their part. The round ends at the time `until`.
+    `lacking` producers have had less than their part. The round ends at the time `until`. A connection that ends leaves its
+    place to the next one of its owner. So a new connection brings no new part, and nobody waits for one that is gone.
     """
 
-    __slots__ = ("_elsewhere_bytes", "lacking", "part", "until", "used")
+    __slots__ = ("_elsewhere_bytes", "_left", "lacking", "part", "until", "used")
 
     def __init__(self, use: TopicUse, threshold: float) -> None:
-        self.used: dict[object, float] = {}
+        self.used: dict[TopicProducer, float] = {}
+        self._left: dict[str, list[TopicProducer]] = {}
         self._elsewhere_bytes = use.elsewhere_bytes
         self.part = max(threshold * TURN_SECONDS, 1.0)
         self.lacking = 0
         self.until = inf
 
-    def join(self, producer: object) -> bool:
-        """Give a producer its place. Returns False if it has one."""
+    def join(self, producer: TopicProducer) -> None:
+        """Give a producer a place, if it has none."""
         if producer in self.used:
-            return False
-        self.used[producer] = 0.0
-        self.lacking += 1
-        return True
+            return
+        left = self._left.get(producer.owner)
+        self.used[producer] = used = self.used.pop(left.pop()) if left else 0.0
+        self.lacking += used < self.part
 
-    def follow_peers(self, use: TopicUse, now: float) -> bool:
-        """Count the bytes through peers. Returns True if the peers get their place, as they have used the topic lately."""
-        joined = use.elsewhere is not None and use.elsewhere.measure(now) > 0.0 and self.join(_PEERS)
+    def leave(self, producer: TopicProducer) -> None:
+        self.lacking -= self.used[producer] < self.part
+        self._left.setdefault(producer.owner, []).append(producer)
+
+    def follow_peers(self, use: TopicUse, now: float) -> None:
+        """Count the bytes through peers. They get their place if they have used the topic lately."""
+        if use.elsewhere is not None and use.elsewhere.measure(now) > 0.0:
+            self.join(_PEERS)
         if _PEERS in self.used:
             self._add(_PEERS, use.elsewhere_bytes - self._elsewhere_bytes)
         self._elsewhere_bytes = use.elsewhere_bytes
-        return joined
 
-    def _add(self, producer: object, size: int) -> None:
+    def _add(self, producer: TopicProducer, size: int) -> None:
         used = self.used[producer]
         self.used[producer] = used + size
         if used < self.part <= used + size:
             self.lacking -= 1
 
-    def refuses(self, producer: object, size: int, threshold: float) -> bool:
+    def refuses(self, producer: TopicProducer, size: int, threshold: float) -> bool:
         used = self.used[producer]
         if used >= self.part and self.lacking == 0:
             self._begin_again(threshold)
@@ -70,14 +88,17 @@ class _Round:
 
     def _begin_again(self, threshold: float) -> None:
         """All have had their parts. The bytes above the least of them count in the next round, too."""
-        least = min(self.used.values())
-        self.part = max(threshold * TURN_SECONDS / len(self.used), 1.0)
-        self.used = {producer: used - least for producer, used in self.used.items()}
-        self.lacking = sum([1 for used in self.used.values() if used < self.part])
+        present = self.used.keys() - chain.from_iterable(self._left.values())
+        least = min([self.used[producer] for producer in present])
+        self.part = max(threshold * TURN_SECONDS / len(present), 1.0)
+        self.used = {each: used - least for each, used in self.used.items() if used > least or each in present}
+        left = {owner: [each for each in places if each in self.used] for owner, places in self._left.items()}
+        self._left = {owner: places for owner, places in left.items() if places}
+        self.lacking = sum([self.used[producer] < self.part for producer in present])
 
 
 class ProducerTurns:
-    """The turns at all topics. A producer is an object of one connection."""
+    """The turns at all topics."""
 
     __slots__ = ("_max_places", "_places", "_rounds", "_until")
 
@@ -91,7 +112,14 @@ class ProducerTurns:
         """True if some topic was over its share less than `TURN_SECONDS` ago."""
         return now < self._until
 
-    def refuses(self, use: TopicUse, producer: object, size: int, threshold: float, now: float, *, over: bool) -> bool:
+    def leave(self, producer: TopicProducer) -> None:
+        """Its connection has ended."""
+        for use in producer.topics:
+            found = self._rounds.get(use)
+            if found is not None and producer in found.used:
+                found.leave(producer)
+
+    def refuses(self, use: TopicUse, producer: TopicProducer, size: int, threshold: float, now: float, *, over: bool) -> bool:
         """True if `size` bytes for the topic are to be rejected: it is `over` its share, or it is the turn of others."""
         if now >= self._until:
             self._rounds.clear()
@@ -106,10 +134,15 @@ class ProducerTurns:
             found = self._rounds[use] = _Round(use, threshold)
         if over:
             self._until = found.until = now + TURN_SECONDS
-        self._places += found.join(producer) + found.follow_peers(use, now)
+        places = len(found.used)
+        found.join(producer)
+        producer.topics.add(use)
+        found.follow_peers(use, now)
+        refused = over or found.refuses(producer, size, threshold)
+        self._places += len(found.used) - places
         while self._places > self._max_places:
             self._end(next(iter(self._rounds)))
-        return over or found.refuses(producer, size, threshold)
+        return refused
 
     def _end(self, use: TopicUse) -> None:
         self._places -= len(self._rounds.pop(use).used)

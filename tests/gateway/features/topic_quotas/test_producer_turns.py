@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
-from gateway.features.topic_quotas.producer_turns import TURN_SECONDS, ProducerTurns
+from gateway.features.topic_quotas.producer_turns import TURN_SECONDS, ProducerTurns, TopicProducer
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.topic_meters import RATES, TopicUse
 from gateway.proxy.produce_gate import ProducedTopics
@@ -33,19 +33,28 @@ POLITE = {"backoff": 0.1, "longest_backoff": 1.0}
 """Java's producer and librdkafka."""
 STEADY = {"backoff": 0.1, "longest_backoff": 0.1}
 """The client aiokafka."""
+RECONNECTS = FAST | {"reconnects": True}
+"""Takes a new connection for each request."""
 
 
 class Producer:
     """Sends all the time. After a rejection it waits twice as long as the last time, up to `longest_backoff` seconds."""
 
-    def __init__(self, crowd, backoff, longest_backoff, size=8_192):
+    def __init__(self, crowd, backoff, longest_backoff, size=8_192, reconnects=False):
         self.crowd, self.backoff, self.longest_backoff, self.size = crowd, backoff, longest_backoff, size
+        self.reconnects = reconnects
         self.failures = 0
         self.appended = []
-        self.session = CrowdSession(crowd, lambda frame: APPENDED, self.take)
+        self.session = self.connect()
         crowd.after(crowd.chance.random() / 100, self.send)
 
+    def connect(self):
+        return CrowdSession(self.crowd, lambda frame: APPENDED, self.take)
+
     def send(self):
+        if self.reconnects:
+            self.session.close()
+            self.session = self.connect()
         self.session.send(request_of(self.size))
 
     def take(self, frame):
@@ -98,10 +107,23 @@ def crowd_of(*gateways):
         [[*[FAST] * 4, POLITE]],
         [[FAST | {"size": 100_000}, POLITE | {"size": 1_000}]],
         [[POLITE | {"size": 100_000}, POLITE | {"size": 1_000}]],
+        [[RECONNECTS, POLITE]],
+        [[*[RECONNECTS] * 4, POLITE]],
         [[FAST], [POLITE] * 2],
         [[FAST | {"size": 100_000}], [POLITE | {"size": 1_000}]],
     ],
-    ids=["polite", "steady", "one fast", "one polite", "sizes", "polite sizes", "gateways", "gateways sizes"],
+    ids=[
+        "polite",
+        "steady",
+        "one fast",
+        "one polite",
+        "sizes",
+        "polite sizes",
+        "reconnects",
+        "many reconnect",
+        "gateways",
+        "gateways sizes",
+    ],
 )
 def test_each_producer_gets_its_part(gateways):
     """Before, a producer that came again after 5 ms got 24 times the bytes of one with Kafka's back-off."""
@@ -132,10 +154,13 @@ def hot_topic():
     return TopicUse(HOT, RATES["one_minute"](WINDOW, START), labelled=True)
 
 
+PRODUCERS = {name: TopicProducer(f"user={name}") for name in "ab"}
+
+
 def rejected(turns, use, threshold=100.0):
     """Let producers come while the topic is over its share, and return a function that lets one come when it is not."""
-    assert all(turns.refuses(use, producer, 10, threshold, START, over=True) for producer in "ab")
-    return partial(turns.refuses, use, threshold=threshold, over=False)
+    assert all(turns.refuses(use, producer, 10, threshold, START, over=True) for producer in PRODUCERS.values())
+    return lambda name, size, now: turns.refuses(use, PRODUCERS[name], size, threshold, now, over=False)
 
 
 def test_producer_beyond_its_part_waits_for_others():
@@ -168,11 +193,28 @@ def test_producers_wait_for_those_of_peers():
     assert [refuses(each, size=150, now=START + 0.3) for each in "abab"] == [False, False, True, True]
 
 
+def test_new_connection_takes_the_place_that_its_owner_left():
+    turns, use = ProducerTurns(), hot_topic()
+    refuses = rejected(turns, use)
+    assert not refuses("a", size=150, now=START + 0.1)
+    turns.leave(PRODUCERS["a"])
+    again, other = TopicProducer(PRODUCERS["a"].owner), TopicProducer("user=c")
+    assert [turns.refuses(use, each, 1, 100.0, START + 0.2, over=False) for each in (again, other)] == [True, False]
+
+
+def test_nobody_waits_for_a_connection_that_has_ended():
+    turns = ProducerTurns()
+    refuses = rejected(turns, hot_topic())
+    assert [refuses("a", size=150, now=START + 0.1) for _ in range(2)] == [False, True]
+    turns.leave(PRODUCERS["b"])
+    assert not refuses("a", size=150, now=START + 0.2)
+
+
 def test_topic_within_its_share_has_no_turns():
     turns = ProducerTurns()
     rejected(turns, hot_topic())
     cold = hot_topic()
-    assert not any(turns.refuses(cold, "a", 10_000, 1.0, START + 0.1, over=False) for _ in range(3))
+    assert not any(turns.refuses(cold, PRODUCERS["a"], 10_000, 1.0, START + 0.1, over=False) for _ in range(3))
 
 
 def test_topic_without_a_threshold_left_has_turns():
