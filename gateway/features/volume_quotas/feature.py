@@ -57,6 +57,7 @@ TOPIC_CONFIGS = {
 _log = logging.getLogger("weir.volumes")
 
 _LEAST_CHANGE = 0.05  # of the factor, for an event
+_NOTABLE_FALL = 0.5  # of the delay: producers that wait are looked at again
 
 
 def topic_spec(config: VolumesConfig) -> TopicSpec:
@@ -84,9 +85,9 @@ async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConf
 class VolumeWatch:
     """Reads usage, publishes it if `source` is `log_dirs`, and sets the producers' gate.
 
-    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` for the first
-    verdict, a change of state or `enforce`, and a change of the factor by 0.05 or more. At the end, `outlet` gets a last
-    event if the gate opens.
+    `on_release` is called at the end of a pause, and if the delay falls to a half or less at once. `outlet` gets a
+    `VolumeStateChanged` for the first verdict, a change of state or `enforce`, and a change of the factor by 0.05 or more. At
+    the end, `outlet` gets a last event if the gate opens.
     """
 
     def __init__(
@@ -268,7 +269,7 @@ class VolumeWatch:
     def _set_gate(self, delay: float, *, paused: bool) -> None:
         gate = self._gate
         closes = delay > 0.0 and not gate.closed
-        releases = (gate.paused and not paused) or (gate.closed and delay == 0.0)
+        releases = (gate.paused and not paused) or (gate.closed and delay <= gate.delay * _NOTABLE_FALL)
         gate.delay, gate.paused, gate.learning = delay, paused, False
         if closes:
             self._engine.recall()
