@@ -109,11 +109,11 @@ class VolumeWatch:
         self._on_release = on_release
         self._metadata = metadata
         self._log = TopicLog(metadata.connect, topic_spec(config), self._on_record)
-        self._source = LogDirs(metadata.connect()) if config.source == "log_dirs" else None
         self._volumes = ClusterVolumes(config.freshness_seconds, VolumeState(config.when_unknown))
         self._skipped: Counter[str] = Counter()
         self._outdated: set[int] = set()
         self._wake_publisher = asyncio.Event()
+        self._source = LogDirs(metadata.connect(), self._wake_publisher) if config.source == "log_dirs" else None
         self._verdict = VolumeVerdict(VolumeState.OPEN, 0.0)
         self._reported, self._reported_enforced = self._verdict, True
         if replaces is not None:

@@ -377,6 +377,22 @@ async def test_new_broker_is_asked_at_once():
     await here.close()
 
 
+@pytest.mark.usefixtures("quick")
+async def test_hung_disk_delays_no_question_to_a_new_broker():
+    """Otherwise the new broker's missing usage would pause producers until the question to the other broker ends."""
+    topic, _ = hung(100)
+    topic.brokers = {broker: ("127.0.0.1", 9092 + broker) for broker in (1, 2)}
+    topic.disks[2] = topic.disks[3] = 100
+    here, watch = await opened(topic, when_unknown="OPEN")
+    while sorted(watch.report().ages) != [2]:
+        await watch._log.looked()
+    topic.brokers[3] = ("127.0.0.1", 9095)
+    watch._note_brokers(topic.brokers)
+    while sorted(watch.report().ages) != [2, 3]:
+        await watch._log.looked()
+    await here.close()
+
+
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("consumed", [700, 950])
 async def test_brokers_are_asked_again_when_the_gate_closes(consumed):
