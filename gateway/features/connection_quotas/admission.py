@@ -66,7 +66,8 @@ class ConnectionAdmission:
         self._outlet = outlet
         self._held = HeldSockets(max_held)
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: dict[WaitingAcceptor, None] = {}
+        self._waiting: dict[WaitingAcceptor, None] = {}  # for the end of a connection
+        self._delayed: dict[WaitingAcceptor, None] = {}  # for the end of a time
         quotas.on_release(self._resume)
         quotas.on_refusal(self._refused)
 
@@ -80,7 +81,10 @@ class ConnectionAdmission:
         seconds = self.quotas.wait(listener, now)
         if seconds <= 0.0:
             acceptor.last_turn = now
-        elif seconds == inf:
+            self._delayed.pop(acceptor, None)
+        elif seconds < inf:
+            self._delayed[acceptor] = None
+        else:
             key, full = "listeners[].max_connections", self.quotas.listeners[listener]
             if self.quotas.gateway.wait(now) == inf:
                 key, full = "connections.max_connections", self.quotas.gateway
@@ -89,6 +93,7 @@ class ConnectionAdmission:
                 listener, key, full.limits.max_connections,
                 extra={"reason": "max_connections", "listener": listener},
             )  # fmt: skip
+            self._delayed.pop(acceptor, None)
             self._waiting[acceptor] = None
         return seconds
 
@@ -129,6 +134,12 @@ class ConnectionAdmission:
             "connection refused: user %s %s", user, _CAUSES[reason],
             extra={"peer": f"{slot.ip}:0", "reason": reason, "user": user, "listener": slot.listener},
         )  # fmt: skip
+
+    def follow_limits(self) -> None:
+        """Let the acceptors that wait for a time ask again, as limits may have changed."""
+        delayed, self._delayed = self._delayed, {}
+        for acceptor in delayed:
+            acceptor.start()
 
     def close(self) -> None:
         if self._timer is not None:

@@ -3,8 +3,10 @@ from math import inf
 
 import pytest
 
+from gateway.clock import monotonic
 from gateway.events import ConnectionRejected
 from gateway.features.connection_quotas.admission import ConnectionAdmission, HeldSockets
+from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
@@ -65,3 +67,30 @@ def test_full_listener_names_the_key_to_raise(gateway, listener, words, caplog):
     quotas.accept("clients", "10.0.0.7", 0.0)
     assert admission.wait("clients", lambda: None) == inf
     assert f"listener clients: new connections wait, {words}" in caplog.text
+
+
+class Starts:
+    """An acceptor that counts its starts."""
+
+    last_turn = 0.0
+    count = 0
+
+    def start(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("rate", [None, 1_000.0])
+def test_delayed_acceptor_starts_once_its_rate_is_raised(rate):
+    """Its wait is up to a sample, and longer with peers."""
+
+    def allowing(rate):
+        return ConnectionLimits(10, listeners={"clients": AcceptLimits(connection_creation_rate=rate)})
+
+    feature = ConnectionQuotasFeature(allowing(0.5), QuotaEngine(QuotaSettings(), monotonic()), Outlet("", []))
+    acceptor = Starts()
+    while feature.admission.wait("clients", acceptor) <= 0.0:
+        feature.quotas.accept("clients", "10.0.0.7", monotonic(), limit_address=False)
+    for _ in range(2):
+        feature.apply(allowing(rate))
+        assert acceptor.count == 1
+    assert feature.admission.wait("clients", acceptor) < 0.1
