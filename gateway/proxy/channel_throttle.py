@@ -243,8 +243,11 @@ class ChannelThrottle:
             return ""
         return "volumes" if self._gated else f"{bucket.kind.config_key} of {bucket.resolution.entity}"
 
-    def reconsider(self, now: float, buckets: Mapping[str, tuple[Bucket, ...]]) -> None:
-        """Shorten the mute if the quotas or the gate require less time now. `buckets` are the client's of today, by `kinds`."""
+    def reconsider(self, now: float, buckets: Mapping[str, tuple[Bucket, ...]], *, gated: bool = True) -> None:
+        """Shorten the mute if the quotas or the gate require less time now. `buckets` are the client's of today, by `kinds`.
+
+        Not `gated`: the client is exempt from the gate now.
+        """
         bucket, ends = self._bucket, self._ends
         if bucket is None or ends is None:
             return
@@ -253,7 +256,7 @@ class ChannelThrottle:
         if changed:
             bucket = max(same_kind, key=lambda each: each.throttle_left(now))
         if changed or self._gated:
-            left = max(bucket.throttle_left(now), self._gate_delay)
+            left = max(bucket.throttle_left(now), self._gate_delay if gated else 0.0)
         else:
             left = mute_left(bucket, max(0.0, self.until - now), self._limit, now)
         self._ends = {bucket: now + left}

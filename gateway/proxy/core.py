@@ -15,7 +15,7 @@ from gateway.proxy.request_stream import RequestStream
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.sessions import ConnectionFacts
 from gateway.proxy.wire import NO_API, Data, Slot, Wire
-from gateway.quotas.entity import short_name
+from gateway.quotas.entity import VOLUMES, short_name
 from protocol.api_keys import ApiKey
 
 
@@ -110,7 +110,8 @@ class SessionCore:
         kinds = self.throttle.kinds
         if kinds:
             self.client.use(self.client.client_id, now)
-            self.throttle.reconsider(now, {kind: self.client.buckets(kind, now) for kind in kinds})
+            buckets = {kind: self.client.buckets(kind, now) for kind in kinds}
+            self.throttle.reconsider(now, buckets, gated=not self.client.exempt_from(VOLUMES))
 
     def find_room(self, now: float) -> None:
         """As `Client.find_room`. A mute for the shared bucket is shortened to what the client's own one requires."""

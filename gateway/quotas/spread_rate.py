@@ -46,8 +46,18 @@ class SpreadRate(Meter):
         return self.delay(now)
 
     def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
-        """The KIP's (R - Q) / Q * S * W, 0.0 up to the quota."""
-        return max(0.0, (promised + ahead - self.tokens(now)) / self._limit)
+        """The KIP's (R - Q) / Q * S * W, 0.0 up to the quota.
+
+        After the limit was lowered, samples may have more than the limit allows. They leave the window with all of it, so the
+        delay is shorter then.
+        """
+        owed = promised + ahead - self.tokens(now)
+        delay = max(0.0, owed / self._limit)
+        if delay > 0.0:
+            for gone, sample in enumerate(self._samples, 1):
+                owed -= sample
+                delay = min(delay, gone * self._window.seconds + max(0.0, owed / self._limit))
+        return delay
 
     def rate(self, now: float) -> float:
         self._advance(now)
@@ -69,8 +79,10 @@ class SpreadRate(Meter):
         return self._limit * len(self._samples) * self._window.seconds
 
     def set_limit(self, limit: float, now: float) -> None:
+        """Use is kept, and a debt up to the longest one. Lowered, a limit makes no debt beyond the window."""
         self._advance(now)
         self._limit = positive(limit)
+        self._debt = min(self._debt, limit * MAX_DEBT_SECONDS)
 
     def forgive(self, now: float) -> None:
         """Drop the debt, and scale all samples down to the limit."""

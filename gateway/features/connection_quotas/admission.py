@@ -138,6 +138,10 @@ class ConnectionAdmission:
             extra={"peer": f"{slot.ip}:0", "reason": reason, "user": user, "listener": slot.listener},
         )  # fmt: skip
 
+    def follow_limits(self) -> None:
+        """Let all that wait ask again, as limits may have changed."""
+        self._start(list(self._waiting))
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -30,6 +30,7 @@ class ConnectionQuotasFeature(Feature[ConnectionLimits]):
     def apply(self, section: ConnectionLimits) -> list[str]:
         """Apply an unchanged section too, because the algorithm and the window of the engine may have changed."""
         self.quotas.apply(section, clock.monotonic())
+        self.admission.follow_limits()
         return []
 
     def report(self) -> ConnectionsReport:

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import os
+import socket
+import ssl
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -135,9 +137,7 @@ class Webhook:
         except TimeoutError:
             raise DeliveryError("no answer in time", retry=True) from None
         except aiohttp.ClientConnectorError as error:
-            number = error.os_error.errno  # errors of TLS and of names have no number of the system
-            reason = os.strerror(number) if number is not None and number > 0 else type(error).__name__
-            raise DeliveryError(f"can't be reached: {reason}", retry=True) from None
+            raise DeliveryError(f"can't be reached: {_reason(error)}", retry=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:  # the texts of these errors may contain the URL
             raise DeliveryError(f"failed: {type(error).__name__}", retry=True) from None
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -148,3 +148,12 @@ class Webhook:
         )
         seconds = float(after) if after.isascii() and after.isdigit() else 0.0
         raise DeliveryError(f"answers {status}", retry=retry, after=seconds)
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    cause: OSError = error.os_error
+    if isinstance(cause, ssl.SSLError):  # its number is OpenSSL's
+        return f"TLS fails: {cause.strerror or type(cause).__name__}"
+    if isinstance(cause, socket.gaierror):
+        return f"its host name has no address: {cause.strerror}"
+    return os.strerror(cause.errno) if cause.errno is not None and cause.errno > 0 else type(error).__name__

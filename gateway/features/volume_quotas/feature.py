@@ -57,6 +57,7 @@ TOPIC_CONFIGS = {
 _log = logging.getLogger("weir.volumes")
 
 _LEAST_CHANGE = 0.05  # of the factor, for an event
+_NOTABLE_FALL = 0.5  # of the delay: producers that wait are looked at again
 
 
 def topic_spec(config: VolumesConfig) -> TopicSpec:
@@ -84,9 +85,9 @@ async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConf
 class VolumeWatch:
     """Reads usage, publishes it if `source` is `log_dirs`, and sets the producers' gate.
 
-    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` for the first
-    verdict, a change of state or `enforce`, and a change of the factor by 0.05 or more. At the end, `outlet` gets a last
-    event if the gate opens.
+    `on_release` is called at the end of a pause, and if the delay falls to a half or less at once. `outlet` gets a
+    `VolumeStateChanged` for the first verdict, a change of state or `enforce`, and a change of the factor by 0.05 or more. At
+    the end, `outlet` gets a last event if the gate opens.
     """
 
     def __init__(
@@ -108,11 +109,11 @@ class VolumeWatch:
         self._on_release = on_release
         self._metadata = metadata
         self._log = TopicLog(metadata.connect, topic_spec(config), self._on_record)
-        self._source = LogDirs(metadata.connect()) if config.source == "log_dirs" else None
         self._volumes = ClusterVolumes(config.freshness_seconds, VolumeState(config.when_unknown))
         self._skipped: Counter[str] = Counter()
         self._outdated: set[int] = set()
         self._wake_publisher = asyncio.Event()
+        self._source = LogDirs(metadata.connect(), self._wake_publisher) if config.source == "log_dirs" else None
         self._verdict = VolumeVerdict(VolumeState.OPEN, 0.0)
         self._reported, self._reported_enforced = self._verdict, True
         if replaces is not None:
@@ -268,7 +269,7 @@ class VolumeWatch:
     def _set_gate(self, delay: float, *, paused: bool) -> None:
         gate = self._gate
         closes = delay > 0.0 and not gate.closed
-        releases = (gate.paused and not paused) or (gate.closed and delay == 0.0)
+        releases = (gate.paused and not paused) or (gate.closed and delay <= gate.delay * _NOTABLE_FALL)
         gate.delay, gate.paused, gate.learning = delay, paused, False
         if closes:
             self._engine.recall()

@@ -54,10 +54,14 @@ class VolumeSource(Protocol):
 
 
 class LogDirs:
-    """The volumes of all active brokers, by DescribeLogDirs v4 (KIP-827, Kafka 3.3). Needs no agent."""
+    """The volumes of all active brokers, by DescribeLogDirs v4 (KIP-827, Kafka 3.3). Needs no agent.
 
-    def __init__(self, client: OwnClient) -> None:
+    `wake` ends `observe` early, so that the next call asks new brokers beside those that have not answered yet.
+    """
+
+    def __init__(self, client: OwnClient, wake: asyncio.Event) -> None:
         self._client = client
+        self._wake = wake
         self._asked: dict[asyncio.Task[VolumeUsage | ClusterError], int] = {}  # the brokers whose answers nobody has taken yet
         self._problems: dict[int, ClusterError] = {}  # by broker
         self._causes = LoggedCauses()
@@ -82,11 +86,15 @@ class LogDirs:
             asked = asyncio.create_task(self._ask(broker, hard, soft), name=f"ask broker {broker} for its volumes")
             self._asked[asked] = broker
         # A broker with a hung disk answers late or never. The usage of the others must not become stale meanwhile.
-        while self._asked and (left := deadline - clock.monotonic()) > 0.0:
-            done, _ = await asyncio.wait(self._asked, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            answers = {self._asked.pop(task): task.result() for task in done}
-            self._note(answers)
-            yield [answer for answer in answers.values() if not isinstance(answer, ClusterError)]
+        woken = asyncio.create_task(self._wake.wait(), name="end the question for volumes early")
+        try:
+            while self._asked and not woken.done() and (left := deadline - clock.monotonic()) > 0.0:
+                done, _ = await asyncio.wait({*self._asked, woken}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                answers = {self._asked.pop(task): task.result() for task in list(self._asked) if task in done}
+                self._note(answers)
+                yield [answer for answer in answers.values() if not isinstance(answer, ClusterError)]
+        finally:
+            woken.cancel()
 
     async def _ask(self, broker: int, hard: Limit, soft: Limit) -> VolumeUsage | ClusterError:
         """A broker's usage, or the problem."""

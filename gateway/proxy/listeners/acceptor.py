@@ -109,6 +109,8 @@ class Acceptor:
         self.last_turn = 0.0
 
     def start(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
         if self._bound.fileno() >= 0:
             self._loop.add_reader(self._bound.fileno(), self._accept)
         self._loop.call_soon(self._accept)  # acceptors that start in one turn accept in the same order

@@ -1,5 +1,7 @@
 """KIP-599's rate: a burst fills past samples, and leaves them one by one."""
 
+from math import ceil
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +106,25 @@ def test_changed_limit_keeps_use():
     assert (rate.delay(START), rate.tokens(START)) == (0.0, 440.0)
     rate.set_limit(5.0, START)
     assert rate.delay(START) == 12.0
+
+
+@pytest.mark.parametrize("lowered", [999.0, 100.0, 10.0, 1.0, 0.01])
+@pytest.mark.parametrize("used", [4_000, 11_000, 11_500])
+def test_use_within_a_higher_limit_leaves_with_the_window(lowered, used):
+    rate = SpreadRate(1_000.0, Window(11, 1.0), START)
+    rate.charge(used, START)
+    rate.set_limit(lowered, START)
+    delay = rate.delay(START)
+    debt = min(max(used - 11_000, 0), lowered * MAX_DEBT_SECONDS)
+    assert delay <= 11.0 + debt / lowered
+    assert rate.delay(START + ceil(delay)) == pytest.approx(0.0, abs=1e-6)  # whole samples leave
+
+
+def test_lowered_limit_keeps_the_longest_debt():
+    rate = SpreadRate(1_000.0, Window(11, 1.0), START)
+    rate.charge(1_000_000, START)
+    rate.set_limit(1.0, START)
+    assert rate.delay(START) == pytest.approx(MAX_DEBT_SECONDS)
 
 
 def test_forgiven_meter_is_at_its_quota():

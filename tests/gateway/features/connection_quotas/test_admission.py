@@ -3,9 +3,11 @@ import io
 
 import pytest
 
+from gateway.clock import monotonic
 from gateway.events import ConnectionRejected
 from gateway.features.connection_quotas import admission as module
 from gateway.features.connection_quotas.admission import ConnectionAdmission, HeldSockets
+from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
@@ -116,3 +118,31 @@ def test_ports_share_a_rate_in_turn(gateway, listener, monkeypatch):
     if listener is None:
         counts = [sum(when > BEGIN + 30.0 for when in port.accepted) for port in ports]
         assert max(counts) - min(counts) <= 1
+
+
+class Starts:
+    """An acceptor that counts its starts."""
+
+    last_turn = 0.0
+    count = 0
+
+    def start(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("rate", [None, 1_000.0])
+async def test_delayed_acceptor_starts_once_its_rate_is_raised(rate):
+    """Its wait is up to a sample, and longer with peers."""
+
+    def allowing(rate):
+        return ConnectionLimits(10, listeners={"clients": AcceptLimits(connection_creation_rate=rate)})
+
+    feature = ConnectionQuotasFeature(allowing(0.5), QuotaEngine(QuotaSettings(), monotonic()), Outlet("", []))
+    acceptor = Starts()
+    while feature.admission.may_accept("clients", acceptor):
+        feature.quotas.accept("clients", "10.0.0.7", monotonic(), limit_address=False)
+    for _ in range(2):
+        feature.apply(allowing(rate))
+        assert acceptor.count == 1
+    assert feature.quotas.wait("clients", monotonic()) < 0.1
+    feature.admission.close()

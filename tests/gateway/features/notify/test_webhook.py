@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from aiohttp import web
 from gateway.features.notify import webhook as module
 from gateway.features.notify.config import NotifyTargetConfig
 from gateway.features.notify.webhook import ATTEMPTS, Webhook
+from loadtest.testkit.certificates import Authority
 from loadtest.testkit.kafka import free_port
 from tests.gateway.running import until
 
@@ -216,6 +218,25 @@ async def test_url_is_in_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: p
         webhook.offer({"number": 1})
         await settled(webhook)
     assert "can't be reached: Connection refused" in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_untrusted_certificate_is_named(
+    authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL's error has the number 1, as EPERM has."""
+    monkeypatch.setattr(module, "ATTEMPTS", 1)
+    mine = authority.issue("hooks")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(mine.cert, mine.key)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    hook = NotifyTargetConfig(name="ops", url=f"https://127.0.0.1:{port}/{SECRET}")
+    async with server, sending(Webhook(hook, Path(), PATIENCE)) as webhook:
+        webhook.offer({"number": 1})
+        await settled(webhook)
+    assert "can't be reached: TLS fails: " in caplog.text
+    assert "certificate verify failed" in caplog.text
     assert SECRET not in caplog.text
 
 

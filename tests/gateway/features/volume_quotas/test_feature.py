@@ -76,6 +76,7 @@ class House:
 
     def release(self):
         self.released += 1
+        self._news.set()
 
     def notify(self, event):
         self.states.append(event.state)
@@ -156,6 +157,22 @@ async def test_gate_stays_open_until_usage_is_known(consumed, state):
     answered.set()
     await here.until(lambda: here.states)
     assert (here.states, here.gate.paused, here.released) == ([state], state == "PAUSE", 0)
+    await here.close()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("consumed", "state", "delay"), [(700, "THROTTLE", 0.05), (950, "PAUSE", 0.1)])
+async def test_lowered_longest_delay_releases_producers(consumed, state, delay):
+    """Otherwise they would wait for up to the longest delay before the reload."""
+    topic = KeptTopic()
+    put(topic, clock.wall(), consumed)
+    here = House(topic)
+    watch, _ = here.watch(when_unknown="OPEN", max_delay_ms=29_000)
+    await here.until(lambda: here.states[-1:] == [state])
+    assert here.released == 0
+    assert watch.reconfigure(section(when_unknown="OPEN", max_delay_ms=100))
+    await here.until(lambda: here.released)
+    assert (here.gate.delay, here.gate.paused, here.states[-1]) == (pytest.approx(delay), state == "PAUSE", state)
     await here.close()
 
 
@@ -356,6 +373,22 @@ async def test_new_broker_is_asked_at_once():
     topic.brokers[2] = ("127.0.0.1", 9093)
     watch._note_brokers(topic.brokers)
     while sorted(watch.report().ages) != [1, 2]:
+        await watch._log.looked()
+    await here.close()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_hung_disk_delays_no_question_to_a_new_broker():
+    """Otherwise the new broker's missing usage would pause producers until the question to the other broker ends."""
+    topic, _ = hung(100)
+    topic.brokers = {broker: ("127.0.0.1", 9092 + broker) for broker in (1, 2)}
+    topic.disks[2] = topic.disks[3] = 100
+    here, watch = await opened(topic, when_unknown="OPEN")
+    while sorted(watch.report().ages) != [2]:
+        await watch._log.looked()
+    topic.brokers[3] = ("127.0.0.1", 9095)
+    watch._note_brokers(topic.brokers)
+    while sorted(watch.report().ages) != [2, 3]:
         await watch._log.looked()
     await here.close()
 

@@ -1,12 +1,14 @@
 """Produce while the cluster's volumes fill up, as a transcript: delayed, refused at once, and passed again."""
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.proxy.handlers.produce import MAX_REFUSED, PAUSED_MESSAGE
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import VOLUMES, ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
@@ -256,6 +258,23 @@ def test_volume_delay_is_shortened_only_by_volumes(algorithm, quota):
     t.passes(0.4)
     assert t.paused
     t.passes(0.2)
+    assert not t.paused
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("quota", [None, 1_000])
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_exemption_from_volumes_ends_mute_at_once(paused, quota, algorithm):
+    t = Gated(limits(produce=quota, algorithm=algorithm))
+    t.set(MUTED, paused=paused)
+    t.client_sends(m.produce(1, acks=0, size=300))
+    t.broker_got(*([] if paused else [m.produce(1, acks=0, size=300)]))
+    t.passes(1.0)
+    assert t.paused
+    (row,) = limits(produce=quota).quotas
+    t.configure(QuotaSettings((replace(row, exempt_from=(VOLUMES,)),), algorithm=algorithm))
+    t.passes(0.0)
+    t.broker_got(*([m.produce(1, acks=0, size=300)] if paused else []))
     assert not t.paused
 
 

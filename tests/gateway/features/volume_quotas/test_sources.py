@@ -1,5 +1,6 @@
 """Failures of the sources of volume usage in the log. tests/broker/test_volumes.py has real brokers."""
 
+import asyncio
 import errno
 import os
 from types import SimpleNamespace
@@ -42,7 +43,7 @@ async def test_other_cause_of_unknown_usage_is_logged(
 ) -> None:
     monkeypatch.setattr(clock, "monotonic", lambda: 0.0)
     brokers = Brokers(b1=ClusterError("kafka:9092: lost 1"), b2=0)
-    source = LogDirs(brokers)
+    source = LogDirs(brokers, asyncio.Event())
     for lost in range(3):
         brokers.answers[1] = ClusterError(f"kafka:9092: lost {lost}")
         await observe(source)
@@ -60,7 +61,7 @@ async def test_other_cause_of_unknown_usage_is_logged(
 
 async def test_advice_on_old_brokers_is_for_old_brokers(caplog: pytest.LogCaptureFixture) -> None:
     old = ClusterError("kafka:9092: DescribeLogDirs needs v4 to v4", "IncompatibleBrokerVersion")
-    await observe(LogDirs(Brokers(b1=old)))
+    await observe(LogDirs(Brokers(b1=old), asyncio.Event()))
     (message,) = caplog.messages
     assert message.endswith("do not support this: run `weir volumes publish` beside them and set source: topic")
 
