@@ -51,7 +51,7 @@ def _described(config: WeirConfig) -> dict[str, Any]:
 
 def _reload(result: ReloadResult) -> dict[str, Any]:
     return {
-        "result": "success" if result.success else "failure",
+        "result": result.outcome,
         "at": iso(result.at),
         "changes": list(result.changes),
         "problems": [asdict(problem) for problem in result.problems],

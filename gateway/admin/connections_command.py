@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gateway.admin.json_text import JsonObject
 
 _SORTS: Final = ("bytes", "throttle", "since", "user", "client-id", "group", "software", "ip", "listener", "broker")
-_MAX_LIMIT: Final = 1_000
 
 _ABOUT = """\
 Shows the open connections of a running gateway, of all its workers. A row has the user, client-id and software (KIP-511)
@@ -51,7 +50,7 @@ def add_connections(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     command.add_argument("--throttled", action="store_true", help="only connections that are throttled now")
     command.add_argument("--sort", choices=_SORTS, default="bytes", help="the order (default: bytes, the most first)")
     command.add_argument("--reverse", action="store_true", help="the opposite order")
-    command.add_argument("--limit", default="100", metavar="N", help=f"rows, from 1 to {_MAX_LIMIT} (default: 100)")
+    command.add_argument("--limit", default="100", metavar="N", help="rows, from 1 to 1000 (default: 100)")
     command.add_argument("--offset", default="0", metavar="N", help="rows to skip (default: 0)")
     command.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
     command.add_argument("--admin", type=url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")

@@ -28,6 +28,11 @@ class ReloadResult:
     def success(self) -> bool:
         return not self.problems
 
+    @property
+    def outcome(self) -> str:
+        """The value of the metrics' label `result`."""
+        return "success" if self.success else "failure"
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigHistory:
@@ -69,8 +74,7 @@ class EffectiveConfig:
 
     def record(self, result: ReloadResult) -> None:
         self.last = result
-        outcome = "success" if result.success else "failure"
-        self.reloads[outcome] += 1
+        self.reloads[result.outcome] += 1
         if result.success:
             self.last_success_at = result.at
             self.config = result.config  # also without a change: entities may be on other lines of the file
@@ -82,7 +86,7 @@ class EffectiveConfig:
             ConfigApplied(
                 time_ms=int(result.at * 1000),
                 gateway=self._outlet.gateway,
-                result=outcome,
+                result=result.outcome,
                 config_version=str(self.version),
                 changes=result.changes or tuple(map(str, result.problems)),
             )

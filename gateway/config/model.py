@@ -44,7 +44,7 @@ from gateway.features.topic_quotas.config import TopicsConfig
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.quotas.entity import RATES, TOPICS, VOLUMES, EntityQuota
 from gateway.quotas.kinds import small_quota_warning
-from gateway.quotas.schedule import rows_at
+from gateway.quotas.schedule import lasting, rows_at
 from gateway.whole_number import MAX_PORT
 
 _MAX_WORKERS = 256
@@ -194,8 +194,7 @@ class QuotasConfig(Section):
 
     def lasting(self) -> "QuotasConfig":
         """The section without the rows that count for a time."""
-        entities = tuple(row for row in self.entities if row.when is None)
-        return self.model_copy(update={"entities": entities, "groups": tuple(row for row in self.groups if row.when is None)})
+        return self.model_copy(update={"entities": lasting(self.entities), "groups": lasting(self.groups)})
 
     @property
     def row_lists(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:

@@ -17,7 +17,8 @@ from gateway.migration import MigrationError, restore_file
 from gateway.migration.access import Access, check_not_gateway
 from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
-from gateway.migration.lift_rules import GatewayQuotas, burst_notes, lasting, listed, loosened, obstacles, with_api_quotas
+from gateway.migration.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
+from gateway.quotas.schedule import lasting
 from gateway.quotas.scope import BROKER
 from gateway.terminal_text import printable, printable_lines
 
@@ -93,6 +94,7 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
     gateways = len({*options.admin}) or 1
     copies = 1 if config.sharing is not None else config.workers * gateways
     api = await StateFile(config.state.file(path)).load()
+    # Outside of their time, the other rows replace no quota of the brokers.
     rows, at_each_broker = lasting(config.quotas.entities), config.quotas.scope == BROKER
     file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, rows, copies, at_each_broker), api)
     running = [with_api_quotas(await _running_quotas(url, gateways), api) for url in options.admin]
@@ -111,7 +113,7 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
     return _Plan(cluster, translation, tuple(found), _text(config, cluster, translation, file, options))
 
 
-async def _running_quotas(admin: str, gateways: int = 1) -> GatewayQuotas:
+async def _running_quotas(admin: str, gateways: int) -> GatewayQuotas:
     """`gateways` is the number of all. Raises MigrationError if the admin server does not answer as Weir's does."""
     try:
         answer = await ask(admin, "/api/config", "warnings")

@@ -32,11 +32,6 @@ class GatewayQuotas:
         return {row.entity: row for row in self.rows}
 
 
-def lasting(rows: Iterable[EntityQuota]) -> tuple[EntityQuota, ...]:
-    """The rows without those that count for a time: outside of it, they replace no quota of the brokers."""
-    return tuple(row for row in rows if row.when is None)
-
-
 def with_api_quotas(gateway: GatewayQuotas, api: DynamicQuotas) -> GatewayQuotas:
     """The quotas with those that were set through Weir's quota API, which override the config."""
     rows = dict(gateway.by_entity())

@@ -14,7 +14,7 @@ OVERRIDDEN: Final = "the quota API's value for the same entity overrides the fil
 class Candidate:
     """One value that matches the client: a limit per second, or an exemption (`limit` None).
 
-    `reason` says why the value does not apply; it is empty if the value applies. `line` is that of the config file.
+    `reason` says why the value does not apply; it is empty if the value applies.
     """
 
     entity: ClientQuotaEntity
@@ -22,7 +22,6 @@ class Candidate:
     source: Source
     applies: bool
     reason: str
-    line: int | None = None
 
 
 class CandidateTable:
@@ -68,16 +67,15 @@ class CandidateTable:
             api = self._dynamic.get(entity, {}).get(key)
             file = None if row is None else row.limits.get(key)
             exempt = row is not None and row.exempt
-            line = None if row is None else row.line
             wins = entity == winner
             reason = "" if wins else _overruled(winner, passed=passed, exempt=resolution.exempt)
             if api is not None:
                 found.append(Candidate(entity, api, Source.API, wins, reason))
                 reason = OVERRIDDEN
             if file is not None:
-                found.append(Candidate(entity, file, Source.FILE, wins and api is None, reason, line))
+                found.append(Candidate(entity, file, Source.FILE, wins and api is None, reason))
             if exempt:
-                found.append(Candidate(entity, None, Source.FILE, wins and api is None, reason, line))
+                found.append(Candidate(entity, None, Source.FILE, wins and api is None, reason))
             passed = passed or wins
         return found
 

@@ -5,7 +5,7 @@ skips is the moment of the change. A doubled time is the first of the two.
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Protocol, TypeVar
@@ -108,6 +108,11 @@ class TimedRow(Protocol):
 
 
 RowT = TypeVar("RowT", bound=TimedRow)
+
+
+def lasting(rows: Iterable[RowT]) -> tuple[RowT, ...]:
+    """The rows without those that count for a time."""
+    return tuple(row for row in rows if row.when is None)
 
 
 def rows_at(rows: Sequence[RowT], at: datetime) -> tuple[tuple[RowT, ...], datetime | None]:

@@ -32,5 +32,7 @@ ENV PATH=/opt/weir/bin:$PATH SPARK_HOME=/opt/weir/spark PYSPARK_PYTHON=/opt/weir
     XDG_CACHE_HOME=/var/lib/weir-report/.cache
 WORKDIR /opt/spark/work-dir
 USER 10001:10001
+LABEL org.opencontainers.image.title="Weir reports" org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.description="weir report: reads the throttle ledger of Weir with Spark, and writes its reports"
 ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["weir", "report", "--help"]

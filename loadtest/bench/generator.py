@@ -155,6 +155,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
+async def wait_unless_failed(failed: "asyncio.Future[None]", seconds: float) -> None:
+    """Raises the exception of `failed` as soon as it has one."""
+    await asyncio.wait([failed], timeout=seconds)
+    if failed.done():
+        failed.result()
+
+
 async def saturate(job: Job) -> Saturated:
     """Run closed loops, and measure after the warm-up. Raises `LoadError`, `OSError`."""
     loop = asyncio.get_running_loop()
@@ -169,17 +176,12 @@ async def saturate(job: Job) -> Saturated:
     for connection in connections:
         connection.start()
 
-    async def wait(seconds: float) -> None:
-        await asyncio.wait([failed], timeout=seconds)
-        if failed.done():
-            failed.result()
-
     def now() -> tuple[float, float, int]:
         return time.perf_counter(), cpu_seconds(job.pids), sum(connection.answered for connection in connections)
 
-    await wait(job.warmup)
+    await wait_unless_failed(failed, job.warmup)
     began, cpu, answered = now()
-    await wait(job.seconds)
+    await wait_unless_failed(failed, job.seconds)
     ended, cpu_after, answered_after = now()
     failed.cancel()
     for connection in connections:

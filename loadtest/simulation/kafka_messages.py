@@ -126,15 +126,12 @@ def kept_of_fetch(frame: bytes, head: Head) -> bytes:
     return frame[: body + 4] + frame[body + 16 : body + (17 if epoch <= 0 else 21)] + frame[body + 21 :]
 
 
-def fetched(number: int, batches: int, session_id: int, error: int = 0) -> bytes:
+def fetched(number: int, batches: int, session_id: int) -> bytes:
     batch = _INT64.pack(number) + _INT32.pack(BATCH_BYTES - 12) + bytes(BATCH_BYTES - 12)
     records = batch * batches
-    partitions = b""
-    if not error:
-        partition = _FETCHED.pack(0, 0, number, number, 0, 0, -1, len(records))
-        partitions = text(TOPIC) + _INT32.pack(1) + partition + records
-    return answer(number, b"".join((bytes(4), _INT16.pack(error), _INT32.pack(session_id),
-                                     _INT32.pack(0 if error else 1), partitions)))  # fmt: skip
+    partition = _FETCHED.pack(0, 0, number, number, 0, 0, -1, len(records))
+    topics = _INT32.pack(1) + text(TOPIC) + _INT32.pack(1) + partition + records
+    return answer(number, bytes(4) + bytes(2) + _INT32.pack(session_id) + topics)
 
 
 def heartbeat(number: int, client_id: str) -> bytes:

@@ -89,16 +89,16 @@ class SparkCluster:
         logs = (self._directory / name).glob("*/*/stderr")
         return sum(log.read_text(errors="replace").count("Finished task ") for log in logs)
 
-    def wait_until(self, condition: Callable[[], bool], words: str, timeout: float = _WAIT_SECONDS) -> None:
+    def wait_until(self, condition: Callable[[], bool], words: str) -> None:
         """Raises `SparkClusterError` if `condition` stays false."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _WAIT_SECONDS
         while not condition():
             for name, process in self._processes.items():
                 if process.poll() is not None and process.returncode != -signal.SIGKILL:
                     raise SparkClusterError(f"{name} has ended with exit code {process.returncode}: {self.log(name)[-3000:]}")
             if time.monotonic() > deadline:
                 ends = "".join(f"\n{name}: {self.log(name)[-1000:]}" for name in self._processes)
-                raise SparkClusterError(f"no {words} after {timeout:.0f} s:{ends}")
+                raise SparkClusterError(f"no {words} after {_WAIT_SECONDS:.0f} s:{ends}")
             time.sleep(_LOOK_EVERY_SECONDS)
 
     def log(self, name: str) -> str:

@@ -6,7 +6,6 @@ ignores an archive that does not fit or is incomplete, so none can make a run fa
 
 import hashlib
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,9 @@ from subprocess import TimeoutExpired
 from typing import Final
 
 import pyspark
-from pyspark import SparkContext
 
-from gateway.reports.job.command import submitted
+from gateway.reports.job.command import java_file, submitted
+from gateway.reports.job.java_process import JavaProcess
 
 _PREFIX: Final = "classes-"
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
@@ -49,8 +48,8 @@ class ClassArchive:
 
     def store(self) -> None:
         """End Java, and keep the archive that it writes."""
-        java = getattr(SparkContext._gateway, "proc", None)
-        if java is None:
+        java = JavaProcess.of_spark().process
+        if java is None or java.stdin is None:
             return
         java.stdin.close()
         try:
@@ -65,7 +64,7 @@ def class_archive(*, worth: bool) -> ClassArchive | None:
 
     If it is missing, this run writes it if it is `worth` some seconds. Deletes old archives of other versions.
     """
-    java, folder = _java(), _folder()
+    java, folder = java_file(), _folder()
     if submitted() or java is None or folder is None or '"' in str(folder):
         return None
     jars = Path(pyspark.__file__).parent / "jars"
@@ -92,10 +91,3 @@ def _folder() -> Path | None:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "weir").absolute()
     except RuntimeError:
         return None
-
-
-def _java() -> Path | None:
-    """The file of Java's version that Spark starts."""
-    home = os.environ.get("JAVA_HOME")
-    found = f"{home}/bin/java" if home else shutil.which("java")
-    return Path(found).resolve() if found and os.access(found, os.F_OK) else None

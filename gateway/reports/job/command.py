@@ -24,6 +24,9 @@ from gateway.reports.job.period import Hour, Period, parsed
 from gateway.whole_number import MAX_PORT, whole_number
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gateway.reports.job.class_archive import ClassArchive
     from gateway.reports.what_if.targets import WhatIfQuotas
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -167,10 +170,18 @@ def missing_requirement() -> str | None:
     if absent:
         names = " and ".join(absent)
         return f"{names} not installed; pip install 'path/to/weir[reports]', with the path of Weir's wheel or checkout"
+    if java_file() is not None:
+        return None
+    if home := os.environ.get("JAVA_HOME"):
+        return f"no Java found at JAVA_HOME={home}; set JAVA_HOME to the folder of a JDK 17 or newer, or unset it"
+    return "no Java found; install a JDK 17 or newer (apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+
+def java_file() -> Path | None:
+    """The program that Spark starts as Java, through all links. With JAVA_HOME, Spark does not look at the PATH."""
     home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and os.access(Path(home, "bin/java"), os.X_OK)):
-        return "no Java found; install a JDK 17 or newer (apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
-    return None
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    return None if found is None else Path(found).resolve()
 
 
 def _events_fault(options: argparse.Namespace) -> str | None:
@@ -214,8 +225,7 @@ def submitted() -> bool:
 
 
 def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas | None") -> int:
-    from gateway.reports.job.class_archive import class_archive
-    from gateway.reports.job.session import BRIEF_BYTES, FEW_NEW_OBJECTS, SMALL_BYTES, ledger_bytes, spark_session
+    from gateway.reports.job.session import SMALL_BYTES, ledger_bytes
 
     if options.kafka and "://" in options.events:
         messages.error(f"with --kafka, --events {options.events} must be a folder of this machine")
@@ -230,32 +240,10 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
     except OSError as error:
         messages.error(unreadable_folder(error))
         return FAILED
-    # After Java's end, Py4J logs a traceback for each call that fails, even behind the message that explains the end. The
-    # exceptions of these calls say the same.
-    logging.getLogger().disabled = True
-    messages.progress("starting Spark")
-    # Java inherits the blocked signals, so Ctrl-C does not kill it or its children in the middle of their work.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    # Python imports most modules while Java starts.
-    Thread(target=import_module, args=("gateway.reports.job.page",)).start()
-    try:
-        archive = class_archive(worth=BRIEF_BYTES <= total < sys.maxsize)
-        java = archive.options if archive else ""
-        spark = spark_session(
-            options.master,
-            options.memory,
-            total=total,
-            new=new,
-            java=f"{java} {FEW_NEW_OBJECTS}" if stays else java,
-        )
-    except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
-        how = "the options of spark-submit" if submitted() else f"--master {options.master} and --memory {options.memory}"
-        messages.error(f"Spark does not start with {how}: {(str(error) or repr(error)).splitlines()[0]}")
+    started = _start_spark(options, messages, total, new)
+    if started is None:
         return FAILED
-    finally:
-        for number in _ENDING:
-            signal.signal(number, partial(_end_at_once, messages, stays))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    spark, archive = started
     from gateway.reports.job.java_process import JavaEndedError, JavaProcess
     from gateway.reports.job.report_run import NoReportError, ReportRun
     from gateway.reports.job.state import StateError
@@ -286,6 +274,38 @@ def _run(options: argparse.Namespace, messages: Messages, quotas: "WhatIfQuotas 
         archive.store()
     run.end(found)
     return OK
+
+
+def _start_spark(
+    options: argparse.Namespace, messages: Messages, total: int, new: int
+) -> "tuple[SparkSession, ClassArchive | None] | None":
+    """The session and Java's archive of classes, or None after the error. The sizes are those of `ledger_bytes`."""
+    from gateway.reports.job.class_archive import class_archive
+    from gateway.reports.job.session import BRIEF_BYTES, FEW_NEW_OBJECTS, spark_session
+
+    stays = options.every is not None
+    # After Java's end, Py4J logs a traceback for each call that fails, even behind the message that explains the end. The
+    # exceptions of these calls say the same.
+    logging.getLogger().disabled = True
+    messages.progress("starting Spark")
+    # Java inherits the blocked signals, so Ctrl-C does not kill it or its children in the middle of their work.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    # Python imports most modules while Java starts.
+    Thread(target=import_module, args=("gateway.reports.job.page",)).start()
+    try:
+        archive = class_archive(worth=BRIEF_BYTES <= total < sys.maxsize)
+        java = archive.options if archive else ""
+        if stays:
+            java = f"{java} {FEW_NEW_OBJECTS}"
+        return spark_session(options.master, options.memory, total=total, new=new, java=java), archive
+    except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
+        how = "the options of spark-submit" if submitted() else f"--master {options.master} and --memory {options.memory}"
+        messages.error(f"Spark does not start with {how}: {(str(error) or repr(error)).splitlines()[0]}")
+        return None
+    finally:
+        for number in _ENDING:
+            signal.signal(number, partial(_end_at_once, messages, stays))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _fetch(options: argparse.Namespace, messages: Messages) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
-from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool, spawn, stop
+from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, franz_go, run_tool, spawn, stop
 from loadtest.testkit.kafka.jars import java
 from loadtest.testkit.paths import RUN
 
@@ -74,13 +74,7 @@ def program(library: str, directory: Path) -> list[str] | None:
         return [*java(logging="tool"), str(_HERE / "GroupMember.java")]
     if library == "librdkafka":
         return [sys.executable, "-m", "loadtest.scenarios.group_members.librdkafka"]
-    built = directory / "members"
-    try:
-        subprocess.run(["go", "build", "-o", built, "."], cwd=_HERE / "franz_go", check=True, timeout=600)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"franz-go is skipped: {error}", file=sys.stderr)
-        return None
-    return [str(built)]
+    return franz_go(_HERE / "franz_go", directory / "members")
 
 
 @contextmanager

@@ -87,8 +87,9 @@ class RawAdmin:
         answer = self._exchange(request, CreatePartitionsResponse, version)
         return Answer(_results(answer.results), answer.throttle_time_ms, {})
 
-    def describe(self, topics: list[str], *, create: bool, version: int = 12) -> Answer:
+    def describe(self, topics: list[str], *, create: bool) -> Answer:
         """Metadata. With `create`, the broker may create topics that it does not find."""
+        version = 12
         rows = [MetadataRequest.MetadataRequestTopic(version=version, name=name) for name in topics]
         request = MetadataRequest(topics=rows, allow_auto_topic_creation=create, version=version)
         answer = self._exchange(request, MetadataResponse, version)

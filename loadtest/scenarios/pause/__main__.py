@@ -6,7 +6,6 @@ client is built from `franz_go/` if Go and its module proxy are available.
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
-from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool, spawn
+from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, franz_go, run_tool, spawn
 from loadtest.testkit.kafka.jars import java
 from loadtest.testkit.numbered_records import PARTITIONS, PRODUCER, arrived, producer_arguments
 from loadtest.testkit.paths import RUN
@@ -64,17 +63,6 @@ def wait_for_state(gateway: GatewayProcess, wanted: str) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the gateway does not get to {wanted}: {gateway.get('/api/volumes')}")
         time.sleep(0.05)
-
-
-def franz_go(directory: Path) -> Path | None:
-    """Build the client; None if that is not possible here."""
-    program = directory / "paced"
-    try:
-        subprocess.run(["go", "build", "-o", program, "."], cwd=_HERE / "franz_go", check=True, timeout=600)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"franz-go is skipped: {error}", file=sys.stderr)
-        return None
-    return program
 
 
 def measure(
@@ -128,6 +116,15 @@ def measure(
     }
 
 
+def _program(name: str, directory: Path) -> list[str] | None:
+    """The command of a client; None if it can't be built here."""
+    if name == "java":
+        return [*java(logging="tool"), str(PRODUCER)]
+    if name == "franz-go":
+        return franz_go(_HERE / "franz_go", directory / "paced")
+    return [sys.executable, "-m", "loadtest.scenarios.pause.paced", name]
+
+
 def main() -> int:
     """Measure and print JSON; returns 1 if a record was lost."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.pause", description=__doc__)
@@ -147,16 +144,11 @@ def main() -> int:
         ):
             for name in options.clients:
                 settings = options.java if name == "java" else []
-                program: list[str] = [sys.executable, "-m", "loadtest.scenarios.pause.paced", name]
-                if name == "java":
-                    program = [*java(logging="tool"), str(PRODUCER)]
-                elif name == "franz-go":
-                    built = franz_go(Path(folder))
-                    if built is None:
-                        continue
-                    program = [str(built)]
-                seen[name] = measure(gateway, kafka.bootstrap_servers, name, program, options.seconds, options.pace, settings)
-                print(name, json.dumps(seen[name]), file=sys.stderr, flush=True)
+                if program := _program(name, Path(folder)):
+                    seen[name] = measure(
+                        gateway, kafka.bootstrap_servers, name, program, options.seconds, options.pace, settings
+                    )
+                    print(name, json.dumps(seen[name]), file=sys.stderr, flush=True)
     except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:
         print(f"pause: {error}", file=sys.stderr)
         return 1

@@ -48,10 +48,10 @@ class Client:
     def command(self, command: str) -> None:
         self._pipe.send(command)
 
-    def said(self, seconds: float = _PATIENCE_SECONDS) -> Any:  # noqa: ANN401 -- each target sends its own messages
+    def said(self) -> Any:  # noqa: ANN401 -- each target sends its own messages
         """The next message. Raises ClientError."""
-        if not self._pipe.poll(seconds):
-            raise ClientError(f"{self.name} does not answer within {seconds:.0f} s")
+        if not self._pipe.poll(_PATIENCE_SECONDS):
+            raise ClientError(f"{self.name} does not answer within {_PATIENCE_SECONDS:.0f} s")
         try:
             return self._pipe.recv()
         except EOFError:

@@ -14,7 +14,7 @@ from typing import cast
 import uvloop
 
 from loadtest.bench.frames import produce_load
-from loadtest.bench.generator import cpu_seconds
+from loadtest.bench.generator import cpu_seconds, wait_unless_failed
 from loadtest.scenarios.workers.sink import CYCLE, answers
 
 WRITE_BYTES, WRITE_REQUESTS = 128 * 1024, 128
@@ -120,19 +120,14 @@ async def run_load(job: Job) -> LoadResult:
         for _ in range(job.connections)
     ]
 
-    async def wait(seconds: float) -> None:
-        await asyncio.wait([failed], timeout=seconds)
-        if failed.done():
-            failed.result()
-
     def now() -> LoadResult:
         answered = sum(connection.answered for connection in connections)
         load = cpu_seconds(job.load) + time.process_time()
         return LoadResult(answered, time.perf_counter(), cpu_seconds(job.gateway), load, machine_cpu())
 
-    await wait(job.warmup)
+    await wait_unless_failed(failed, job.warmup)
     began = now()
-    await wait(job.seconds)
+    await wait_unless_failed(failed, job.seconds)
     ended = now()
     failed.cancel()
     for connection in connections:

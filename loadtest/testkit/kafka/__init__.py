@@ -4,7 +4,7 @@ from loadtest.testkit.kafka.cluster import SHORT_SESSIONS, KafkaCluster
 from loadtest.testkit.kafka.jars import JarsMissingError, broker_version
 from loadtest.testkit.kafka.node import KafkaListener, KafkaNode, NodeError
 from loadtest.testkit.kafka.ports import free_port, free_port_range
-from loadtest.testkit.kafka.processes import spawn, stop
+from loadtest.testkit.kafka.processes import franz_go, spawn, stop
 from loadtest.testkit.kafka.readiness import live_brokers, read_exactly
 from loadtest.testkit.kafka.small_volumes import CannotMountError, cluster_on_small_volumes, used_bytes
 from loadtest.testkit.kafka.tools import Tool, ToolError, run_tool, start_tool
@@ -23,6 +23,7 @@ __all__ = [
     "VerifiableProducer",
     "broker_version",
     "cluster_on_small_volumes",
+    "franz_go",
     "free_port",
     "free_port_range",
     "live_brokers",

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import signal
 import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +70,16 @@ def stop(process: "subprocess.Popen[str]", timeout: float = 20.0) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+def franz_go(source: Path, program: Path) -> list[str] | None:
+    """Build a client in Go, and return its command; None if this machine can't build it."""
+    try:
+        subprocess.run(["go", "build", "-o", program, "."], cwd=source, check=True, timeout=600)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"franz-go is skipped: {error}", file=sys.stderr)
+        return None
+    return [str(program)]
 
 
 @atexit.register

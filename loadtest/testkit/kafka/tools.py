@@ -12,7 +12,6 @@ from loadtest.testkit.kafka.jars import java
 from loadtest.testkit.kafka.processes import spawn, stop
 
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
-_FULL_SPEED = ("-XX:+UseSerialGC", "-Xmx512m")
 
 
 class ToolError(RuntimeError):
@@ -83,13 +82,9 @@ class Tool:
         self.stop(timeout=5 if error is None else 0)
 
 
-def start_tool(main: str | Path, *arguments: str, full_speed: bool = False, stdin: int = subprocess.DEVNULL) -> Tool:
-    """Start a tool by its class's full name, or a Java source file on Kafka's class path. Raises `JarsMissingError`.
-
-    `full_speed` is for measurements: the optimising compiler and more heap, but a slower start.
-    """
-    options = _FULL_SPEED if full_speed else _QUICK_START
-    return Tool([*java(*options, logging="tool"), str(main), *arguments], stdin)
+def start_tool(main: str | Path, *arguments: str, stdin: int = subprocess.DEVNULL) -> Tool:
+    """Start a tool by its class's full name, or a Java source file on Kafka's class path. Raises `JarsMissingError`."""
+    return Tool([*java(*_QUICK_START, logging="tool"), str(main), *arguments], stdin)
 
 
 def run_tool(main: str | Path, *arguments: str, timeout: float = 120.0) -> str:

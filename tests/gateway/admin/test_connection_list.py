@@ -8,7 +8,16 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from gateway.admin.connection_list import FILTERS, MAX_OFFSET, SORTS, ConnectionList, ConnectionQuery, merged
+from gateway.admin.connection_list import (
+    DEFAULT_LIMIT,
+    FILTERS,
+    MAX_LIMIT,
+    MAX_OFFSET,
+    SORTS,
+    ConnectionList,
+    ConnectionQuery,
+    merged,
+)
 from gateway.admin.connections_command import add_connections, print_connections, query_of
 from gateway.admin.query import QueryError
 from gateway.admin.server import AdminServer
@@ -202,6 +211,13 @@ def test_every_parameter_has_an_option() -> None:
         found = ConnectionQuery.parse(query)
         assert (found.filters.keys(), found.sort, found.reverse) == (set(FILTERS), sort, True)
         assert (found.limit, found.offset) == (5, 7)
+
+
+def test_help_has_the_default_and_the_maximum_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    assert f"from 1 to {MAX_LIMIT} (default: {DEFAULT_LIMIT})" in " ".join(capsys.readouterr().out.split())
+    assert parsed().limit == str(DEFAULT_LIMIT)
 
 
 async def test_table_shows_each_connection(clock) -> None:

@@ -110,7 +110,7 @@ def test_unreachable_gateway_is_named(config: Path, capsys) -> None:
 async def test_unusable_answer_of_a_gateway_is_explained(answer: web.Response, words: str) -> None:
     async with answering(answer) as url:
         with pytest.raises(MigrationError, match=f"^--admin:? {url}.* {words}"):
-            await _running_quotas(url)
+            await _running_quotas(url, 1)
 
 
 class Refusing(BrokerAdmin):

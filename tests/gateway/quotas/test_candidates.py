@@ -7,11 +7,11 @@ from gateway.quotas.quota_table import QuotaTable
 
 KEY = "producer_byte_rate"
 
-DEFAULT_USER = EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 100.0}, line=5)
-ALICE = EntityQuota(ClientQuotaEntity("alice"), {KEY: 50.0}, line=6)
-ALICE_ETL = EntityQuota(ClientQuotaEntity("alice", "etl"), {KEY: 25.0}, line=7)
-SCRAPER = EntityQuota(ClientQuotaEntity(None, "scraper"), exempt=True, line=8)
-ADDRESS = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 3.0}, line=9)
+DEFAULT_USER = EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 100.0})
+ALICE = EntityQuota(ClientQuotaEntity("alice"), {KEY: 50.0})
+ALICE_ETL = EntityQuota(ClientQuotaEntity("alice", "etl"), {KEY: 25.0})
+SCRAPER = EntityQuota(ClientQuotaEntity(None, "scraper"), exempt=True)
+ADDRESS = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 3.0})
 FILE = (DEFAULT_USER, ALICE, ALICE_ETL, SCRAPER, ADDRESS)
 
 
@@ -21,16 +21,16 @@ def candidates(user: str, client_id: str, **dynamic: float) -> list[Candidate]:
 
 
 def test_less_specific_values_follow_the_value_that_applies() -> None:
-    assert [(str(each.entity), each.limit, each.applies, each.reason, each.line) for each in candidates("alice", "etl")] == [
-        ("user=alice, client-id=etl", 25.0, True, "", 7),
-        ("user=alice", 50.0, False, "less specific than user=alice, client-id=etl", 6),
-        ("user=<default>", 100.0, False, "less specific than user=alice, client-id=etl", 5),
+    assert [(str(each.entity), each.limit, each.applies, each.reason) for each in candidates("alice", "etl")] == [
+        ("user=alice, client-id=etl", 25.0, True, ""),
+        ("user=alice", 50.0, False, "less specific than user=alice, client-id=etl"),
+        ("user=<default>", 100.0, False, "less specific than user=alice, client-id=etl"),
     ]
 
 
 def test_quota_api_overrides_the_file_for_the_same_entity() -> None:
     first, second, *_ = candidates("alice", "app", alice=10.0)
-    assert (first.limit, first.source, first.applies, first.line) == (10.0, Source.API, True, None)
+    assert (first.limit, first.source, first.applies) == (10.0, Source.API, True)
     assert (second.limit, second.source, second.applies, second.reason) == (50.0, Source.FILE, False, OVERRIDDEN)
 
 
@@ -79,10 +79,3 @@ def test_exemption_from_topics_is_found_by_its_row() -> None:
     row = EntityQuota(ClientQuotaEntity("bob"), exempt_from=("topics",), line=3)
     assert CandidateTable((row,), {}).exempting("topics", "bob", "any") is row
     assert CandidateTable((row,), {}).exempting("volumes", "bob", "any") is None
-
-
-def test_exemption_has_the_line_of_its_row() -> None:
-    assert [(each.limit, each.applies, each.line) for each in candidates("bob", "scraper")] == [
-        (100.0, False, 5),
-        (None, True, 8),
-    ]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.reports.job import class_archive as job
 from gateway.reports.job.class_archive import class_archive
+from gateway.reports.job.command import java_file
 
-pytestmark = pytest.mark.skipif(job._java() is None, reason="needs Java")
+pytestmark = pytest.mark.skipif(java_file() is None, reason="needs Java")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_run_without_need_starts_java_without_archive(cache: Path) -> None:
 def test_other_java_gets_an_archive_of_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = class_archive(worth=False)
     (cache / "bin").mkdir(parents=True)
-    (cache / "bin/java").touch()
+    (cache / "bin/java").touch(0o755)
     monkeypatch.setenv("JAVA_HOME", str(cache))
     after = class_archive(worth=False)
     assert before is not None

@@ -49,6 +49,17 @@ def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "install a JDK 17 or newer" in capsys.readouterr().err
 
 
+def test_wrong_java_home_is_named_in_spite_of_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.touch(0o755)
+    monkeypatch.setattr(command, "find_spec", lambda name: object())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/gone")
+    assert "no Java found at JAVA_HOME=/gone" in (command.missing_requirement() or "")
+    monkeypatch.delenv("JAVA_HOME")
+    assert command.java_file() == java
+
+
 def test_java_below_a_closed_folder_is_none(monkeypatch: pytest.MonkeyPatch, closed_folder: Path) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: object())
     monkeypatch.setenv("PATH", "")

@@ -75,7 +75,7 @@ async def asked(directory: Path) -> GatewayQuotas:
             await stack.enter_async_context(await asyncio.start_unix_server(respond, socket))
             workers.append(SupervisedWorker(number, (), socket, lambda: 1))
             workers[-1].process = number + 1
-        return await _running_quotas(await stack.enter_async_context(supervising(workers)))
+        return await _running_quotas(await stack.enter_async_context(supervising(workers)), 1)
 
 
 def test_lift_waits_for_the_supervisor_of_a_silent_worker(tmp_path: Path) -> None:
