@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.features.topic_quotas.producer_turns import ProducerTurns, TopicProducer
 from gateway.features.topic_quotas.rules import TopicQuotas
-from gateway.features.topic_quotas.topic_meters import TopicUse
+from gateway.features.topic_quotas.topic_meters import WINDOWED, TopicUse
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import TakeAnswer
@@ -211,7 +211,9 @@ class InspectedRequest:
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
-        takes_turns = scan.acks != 0  # a rejection would end the connection
+        # Over a minute's rate, a topic is rejected for so long that all come again. So within its share it never is.
+        # With acks=0, a rejection would end the connection.
+        takes_turns = scan.acks != 0 and self._quotas.settings.meter in WINDOWED
         self._cut = cut = self._inspector.reject(
             self._quotas, frame, scan.topics, now, by_id=self._by_id, takes_turns=takes_turns
         )

@@ -134,9 +134,9 @@ def test_each_producer_gets_its_part(gateways):
     assert max(longest_gap(each.appended, START + SECONDS, WARM) for each in found) <= 2 * WINDOW.length
 
 
-def comes_within_its_share(t):
+def comes_within_its_share(t, **changes):
     """A reload raises the total, and so the topic's share."""
-    t.gate.quotas.apply(replace(t.gate.quotas.settings, total=20_000), t.now)
+    t.gate.quotas.apply(replace(t.gate.quotas.settings, total=20_000, **changes), t.now)
 
 
 def test_lone_producer_is_rejected_only_over_its_share():
@@ -232,16 +232,30 @@ def test_places_of_producers_are_bounded():
     assert [refuses("a", size=1, now=START + 0.2) for refuses in (first, second)] == [False, True]
 
 
-def test_rejection_for_a_turn_ends_no_unanswered_producer():
-    """With acks=0, a rejection closes the connection."""
+def over_its_share_with_two_producers():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (HOT, {0: b"x" * 3_000})))
     other = Metered(engine=t.engine)
     other.gate, other.topics.make_inspector = t.gate, t.gate.open
     other.client_sends(produce(1, (HOT, {0: b"x"})))
+    return t
+
+
+def test_rejection_for_a_turn_ends_no_unanswered_producer():
+    """With acks=0, a rejection closes the connection."""
+    t = over_its_share_with_two_producers()
     comes_within_its_share(t)
     for number, acks, passes in ((2, -1, True), (3, -1, False), (4, 0, True)):
         t.broker_inbox.clear()
         t.client_sends(produce(number, (HOT, {0: b"x" * 20_000}), acks=acks))
         assert bool(t.broker_inbox) is passes
+
+
+def test_rate_over_a_minute_rejects_only_over_the_share():
+    t = over_its_share_with_two_producers()
+    comes_within_its_share(t, meter="one_minute")
+    for number in (2, 3):
+        t.broker_inbox.clear()
+        t.client_sends(produce(number, (HOT, {0: b"x" * 20_000})))
+        assert t.broker_inbox
