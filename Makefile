@@ -13,9 +13,10 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
-# Tests that start processes wait more than they compute, so that two cores run four at a time. Workers take whole files, in the
-# order of tests/conftest.py: the longest first.
+# Tests that start processes wait more than they compute, so that two cores run four at a time. BY_FILE gives workers whole files,
+# in the order of tests/conftest.py: the longest first.
 BY_FILE := -n 4 --dist loadfile --no-loadscope-reorder
+BY_TEST := -n 4 --dist worksteal
 COPY_JARS := mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/gateway/cluster/test_upstream.py tests/hostile
 # The default version for `make brokers`.
@@ -52,11 +53,10 @@ build: $(STAMPS)/venv
 	$(COMPILED)
 
 compiled: $(STAMPS)/venv ## compile the hot path into build/compiled and run the tests of the proxy and the quotas over it
-	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 3 --dist worksteal $(COMPILED_TESTS)
+	$(COMPILED) $(BIN)/python -m pytest --import-mode=append $(BY_TEST) $(COMPILED_TESTS)
 
 hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
-	@# They wait more than they compute, so that two cores run three at a time.
-	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
+	$(BIN)/python -m pytest tests/hostile $(BY_TEST)
 
 brokers: setup .cache/kafka-$(KAFKA) ## run tests/broker against brokers of another version, KAFKA=3.9.1, with the same clients and tools
 	WEIR_BROKER_LIBS=$(CURDIR)/.cache/kafka-$(KAFKA) $(COMPILED) $(BIN)/python -m pytest --import-mode=append $(BY_FILE) tests/broker

@@ -211,8 +211,8 @@ class InspectedRequest:
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
-        # Over a minute's rate, a topic is rejected for so long that all come again. So within its share it never is.
-        # With acks=0, a rejection would end the connection.
+        # The rate over a minute keeps a topic rejected for at least 5 s. All producers come again in that time, so it needs no
+        # turns. With acks=0, a rejection would end the connection.
         takes_turns = scan.acks != 0 and self._quotas.settings.meter in WINDOWED
         self._cut = cut = self._inspector.reject(
             self._quotas, frame, scan.topics, now, by_id=self._by_id, takes_turns=takes_turns
