@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
@@ -90,6 +90,17 @@ def twice(step: Callable[[int], object], accepted: Callable[[], float]) -> Obser
     return Observed(time.monotonic() - begun, accepted() - opened)
 
 
+def _has_coordinator(consumer: Consumer, partition: TopicPartition) -> bool:
+    """Return False while a new cluster still makes its offsets topic. Raises KafkaException for other errors."""
+    try:
+        consumer.committed([partition], TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.NOT_COORDINATOR:
+            return False
+        raise
+    return True
+
+
 def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[Observed]:
     errors: list[KafkaError] = []
     config = {"bootstrap.servers": servers, "client.id": client_id, "error_cb": errors.append}
@@ -106,7 +117,8 @@ def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], 
     produced = twice(deliver, accepted)
     with closing(Consumer(config | {"group.id": client_id, "enable.auto.commit": False})) as consumer:
         partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        consumer.committed([partition], TIMEOUT)  # librdkafka connects to the coordinator now, not between two records
+        # librdkafka connects to the coordinator now, not between two records.
+        wait_until(lambda: _has_coordinator(consumer, partition), "connection to the group coordinator")
         consumer.assign([partition])
 
         def read(offset: int) -> None:
