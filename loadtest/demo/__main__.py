@@ -151,7 +151,8 @@ def _watch(console: Console, gateway: GatewayProcess, clients: list[Client], sec
     finally:
         if live:
             live.stop()
-    console.print(f"demo: mean rates after the first {_SETTLE_SECONDS:.0f} s, when the bursts are used up, against the quotas:")
+    settled = f"after each client's first {_SETTLE_SECONDS:.0f} s, when its burst is used up"
+    console.print(f"demo: mean rates {settled}, against the quotas:")
     for text in tally.summary():
         console.print(text, markup=False)
     unseen = tally.unseen()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -40,12 +41,12 @@ class Tally:
     """Turns the counters of /api/quotas, read about once a second, into rates."""
 
     def __init__(self, roles: Sequence[Role], settle: float) -> None:
-        """Mean rates leave out the first `settle` seconds, in which clients connect and use their burst."""
+        """Mean rates leave out the first `settle` seconds of each client's requests, in which it uses its burst."""
         self._roles = roles
         self._settle = settle
         self._last: dict[str, tuple[float, int]] = {}
         self._first: dict[str, tuple[float, int]] = {}
-        self._seen: set[str] = set()
+        self._begun: dict[str, float] = {}
 
     def look(self, rows: Sequence[Mapping[str, Any]], throttle_time: Mapping[str, float], now: float) -> list[Look]:
         """Process the rows of /api/quotas, `now` seconds after the start, and return each client's state."""
@@ -54,11 +55,11 @@ class Tally:
             row = next((row for row in rows if row["client_id"] == role.name and row["kind"] == role.kind), None)
             total = row["amount_total"] if row else 0
             if row:
-                self._seen.add(role.name)
+                self._begun.setdefault(role.name, now)
             before, had = self._last.get(role.name, (0.0, 0))
             rate = (total - had) / (now - before)
             self._last[role.name] = (now, total)
-            if now >= self._settle:
+            if now >= self._begun.get(role.name, inf) + self._settle:
                 self._first.setdefault(role.name, (now, total))
             looks.append(Look(role, rate, row["throttled_total"] if row else 0, throttle_time.get(role.name, 0.0)))
         return looks
@@ -72,14 +73,14 @@ class Tally:
 
     def unseen(self) -> list[str]:
         """The names of the clients without any request at the gateway."""
-        return [role.name for role in self._roles if role.name not in self._seen]
+        return [role.name for role in self._roles if role.name not in self._begun]
 
     def summary(self) -> list[str]:
         """One line for each client: its mean rate since the end of the settling time, and its quota."""
         lines = []
         for role in self._roles:
             mean = self.mean(role)
-            if role.name not in self._seen:
+            if role.name not in self._begun:
                 lines.append(f"  {role.name:<13} no requests arrived")
                 continue
             rate = f"{BYTES.text(mean)}/s" if mean is not None else "the run was too short"

@@ -22,9 +22,10 @@ def test_rate_covers_time_since_last_look() -> None:
     assert (first.rate, second.rate, second.used, second.throttled, second.throttle_time) == (4096.0, 512.0, 0.5, 7, 0.25)
 
 
-def test_mean_excludes_the_settling_time() -> None:
+def test_mean_excludes_the_settling_time_of_its_client() -> None:
     tally = Tally([GREEDY], settle=5.0)
-    for second, total in ((1.0, 90_000), (5.0, 100_000), (10.0, 105_120)):
+    tally.look([], {}, 1.0)
+    for second, total in ((2.0, 90_000), (7.0, 100_000), (12.0, 105_120)):
         tally.look([row(GREEDY, total, 3)], {}, second)
     assert tally.mean(GREEDY) == 1024.0
     assert tally.summary() == ["  greedy        1.00 KiB/s of 1.00 KiB/s (100.0 %)"]
