@@ -154,7 +154,7 @@ class Listener:
         for acceptor in self._acceptors:
             acceptor.finish()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop accepting and cancel handshakes. Sessions continue."""
         self._closed = True
         for acceptor in self._acceptors:
