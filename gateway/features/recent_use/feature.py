@@ -257,8 +257,8 @@ class RecentUsage(Feature[None]):
                     lines.append(line)
                     yield
             else:
-                listener, spent = use
-                lines.append(listener_line(listener, spent.aged(seconds)))
+                listener, recent = use
+                lines.append(listener_line(listener, recent.aged(seconds)))
             yield
         return lines
 
