@@ -12,11 +12,13 @@ from gateway.proxy.handler import (
 )
 from gateway.proxy.handlers.charging import ChargedRequestHandler
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.settings import QuotaSettings
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.test_waiting_for_debt import indebted, only_bucket, owe, produce_quota
+from tests.gateway.proxy.test_waiting_for_debt import entity, indebted, only_bucket, owe, produce_quota
 from tests.gateway.proxy.transcript import START, Transcript
+from tests.gateway.quotas.engines import bucket_of
 
 UNITS = 2_000
 
@@ -83,6 +85,20 @@ def test_request_without_a_rate_keeps_its_turn_for_other_units():
     owe(engine, 100.0, START + 1.0)
     t.passes(3.0)
     t.broker_got(m.metadata(1))
+
+
+def test_rate_counts_a_collected_and_deferred_request_once():
+    engine = QuotaEngine(QuotaSettings((entity(client_id="etl", producer_byte_rate=1_000, request_rate=100),)), START)
+    t = Transcript(
+        engine=engine, handlers={int(ApiKey.METADATA): UnitsHandler}
+    )  # the registry adds the charge for each request
+    bucket_of(engine, "produce", "ANONYMOUS", "etl", START).charge(11_000, START)
+    t.client_sends(m.metadata(1), by=7)
+    t.broker_got()
+    assert t.row("request_rate").amount_total == 0
+    t.passes(1.0)
+    t.broker_got(m.metadata(1))
+    assert t.row("request_rate").amount_total == 1
 
 
 def test_whole_request_is_charged_and_mutes_the_client():
