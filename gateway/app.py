@@ -205,7 +205,7 @@ class Gateway:
             stopping.end_within(seconds + END_SECONDS)
             await self._drain.run(stopping.at_once)
             stopping.end_within(END_SECONDS)
-            await self._cut()  # before the features stop, so that clients use nothing that no feature would save or report
+            self._cut()  # before the features stop, so that clients use nothing that no feature would save or report
             for task in tasks:
                 task.cancel()
             await self._features.stop()
@@ -213,7 +213,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Close whatever is open."""
-        await self._cut()
+        self._cut()
         await self._admin.stop()
         self._parts.upstream.kept.close()
         if self._parts.poller is not None:
@@ -221,10 +221,10 @@ class Gateway:
         if self._parts.locks is not None:
             self._parts.locks.release()
 
-    async def _cut(self) -> None:
+    def _cut(self) -> None:
         """Close all listeners and connections."""
         for listener in self._listeners:
-            await listener.close()
+            listener.close()
         self._admission.close()
         for session in self._parts.sessions:
             session.abort()

@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
             return 1
     else:
         text = read_config_text(options.config)
-        config = parse_config(text, source=str(options.config), directory=options.config.parent)
+        config = parse_config(text, source=str(options.config))
         lines = read_document(text, source=str(options.config)).lines
         answer = explain_client(client, Places(config, str(options.config), lines), {})
         if config.quota_admins:

@@ -180,12 +180,12 @@ class HeldAnswers(Holder):
     have arrived: Weir adds the results of refused partitions. `close`: the broker's last answers wait for nobody.
     """
 
-    __slots__ = ("_arriving", "_unread", "_waiting")
+    __slots__ = ("_arriving", "_unread", "waiting")
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
         self._arriving = 0
-        self._waiting = 0
+        self.waiting = 0  # bytes of Weir's own answers that wait for their turn
         self._unread = 0
 
     def begin(self, size: int) -> None:
@@ -205,12 +205,12 @@ class HeldAnswers(Holder):
 
     def wait(self, size: int) -> None:
         """An answer of Weir's own, of `size` bytes, waits for its turn."""
-        self._waiting += size
+        self.waiting += size
         self._hold()
 
     def written(self, size: int) -> None:
         """The turn of that answer has come."""
-        self._waiting -= size
+        self.waiting -= size
         self._unread += size
 
     def read(self) -> None:
@@ -228,4 +228,4 @@ class HeldAnswers(Holder):
         self._budget.check(self)
 
     def _hold(self) -> None:
-        self._count(self._arriving + self._waiting + self._unread)
+        self._count(self._arriving + self.waiting + self._unread)

@@ -11,7 +11,7 @@ from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import DueAnswers, Entry, Special, TakeAnswer
-from gateway.proxy.membership import MEMBER_APIS
+from gateway.proxy.membership import RETURN_APIS
 from gateway.proxy.states import RequestDirection, RequestEvent, RequestState
 from gateway.proxy.wire import Slot, Wire
 from gateway.quotas.spared_members import let_in, line_of
@@ -365,7 +365,7 @@ class Connection:
         for kind in kinds:
             while (found := client.enter_queue(kind, request.size, now, arrives=arrives, units=units)) is not None:
                 bucket, verdict = found
-                if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
+                if bucket.kind.spares_members and request.header.api_key in RETURN_APIS:
                     line = line_of(bucket, client.user, client.client_id, client.ip)
                     shortened = let_in(bucket, line, verdict, now)
                     if shortened[0] < verdict[0]:

@@ -203,8 +203,8 @@ class Client:
 
     @property
     def queued(self) -> bool:
-        """True while the connection's request waits for a bucket in debt, or arrives after the wait."""
-        return self._queued is not None or self._arriving is not None
+        """True while the connection's request waits for a bucket in debt."""
+        return self._queued is not None
 
     def enter_queue(
         self, kind: str, size: int, now: float, *, arrives: bool, units: int = 0

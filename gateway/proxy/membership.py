@@ -22,12 +22,10 @@ HEARTBEATS: Final = frozenset(
     )
 )
 
-MEMBER_APIS: Final = HEARTBEATS | {
-    int(ApiKey.JOIN_GROUP),
-    int(ApiKey.SYNC_GROUP),
-    int(ApiKey.OFFSET_COMMIT),
-    int(ApiKey.FIND_COORDINATOR),
-}
+MEMBERSHIP_APIS: Final = HEARTBEATS | {int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP), int(ApiKey.OFFSET_COMMIT)}
+"""The requests with which the coordinator accepts a member."""
+
+RETURN_APIS: Final = MEMBERSHIP_APIS | {int(ApiKey.FIND_COORDINATOR)}
 """The requests with which a member that has lost its connection comes back."""
 
 SHORTEST_SESSION_SECONDS: Final = 6.0

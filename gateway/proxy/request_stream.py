@@ -294,7 +294,7 @@ class RequestStream:
         return waits or state is RequestState.DRAINING or state is RequestState.CLOSED
 
     def _crowded(self, most: int) -> bool:
-        return len(self._in_flight) > most or self._responses.own_bytes > MAX_OWN_BYTES
+        return len(self._in_flight) > most or self._responses.held.waiting > MAX_OWN_BYTES
 
     def _pause_where_due(self) -> None:
         """At the end of a request: note the reasons that hold now, and stop reading the client if it is to wait."""
@@ -389,7 +389,6 @@ class RequestStream:
     def half_close(self, now: float) -> None:
         """Answer no request any more. Forward only Produce requests with acks=0, held or new: no client sends those again."""
         self._direction.fire(RequestEvent.HALF_CLOSE)
-        self._produce.half_close()
         self._take_held(now)
 
     def close(self) -> None:

@@ -18,10 +18,6 @@ from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 Rewrite = Callable[[int, bytes, Translate, Learn | None], bytes]
 
 
-def _endpoints(api_key: ApiKey) -> Rewrite:
-    return lambda version, frame, translate, _: node_endpoints.rewrite_frame(api_key, version, frame, translate)
-
-
 REWRITES: dict[int, tuple[int, Rewrite]] = {
     ApiKey.METADATA: (0, addresses.rewrite_metadata),
     ApiKey.FIND_COORDINATOR: (
@@ -30,7 +26,10 @@ REWRITES: dict[int, tuple[int, Rewrite]] = {
     ),
     ApiKey.DESCRIBE_CLUSTER: (0, addresses.rewrite_describe_cluster),
     ApiKey.API_VERSIONS: (0, lambda version, frame, _, __: api_versions.rewrite_response(version, frame)),
-    ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
+    ApiKey.PRODUCE: (
+        10,
+        lambda version, frame, translate, _: node_endpoints.rewrite_frame(ApiKey.PRODUCE, version, frame, translate),
+    ),
 }
 """Responses that may carry addresses or versions: the first such version, and the function that changes a whole frame.
 

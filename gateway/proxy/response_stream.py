@@ -53,7 +53,7 @@ class ResponseStream:
 
     __slots__ = (
         "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
-        "_in_flight", "_throttle", "current", "held", "latency", "own_bytes", "raw_due", "resumable", "reuse", "write",
+        "_in_flight", "_throttle", "current", "held", "latency", "raw_due", "resumable", "reuse", "write",
     )  # fmt: skip
 
     def __init__(
@@ -68,10 +68,9 @@ class ResponseStream:
         self.held = HeldAnswers(context.collect_budget.answers)
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
+        self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
         self.current: Entry | None = None  # its response has begun and is not over
         self._body: Body | None = None  # changes that response; None: it is passed on
-        self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
-        self.own_bytes = 0  # of Weir's own answers that wait for their turn
         # The last Produce response, if it was for one partition and had no optional field. Another one with the same head and
         # length, and no error, has none either.
         self._clean_key = -1
@@ -87,7 +86,7 @@ class ResponseStream:
         """
         framing = self._framing
         pos = framing.skip
-        if self._throttle.active or self._body is not None or framing.head or self.own_bytes:
+        if self._throttle.active or self._body is not None or framing.head or self.held.waiting:
             self._feed_any(chunk, now)
             return
         end = len(chunk)
@@ -175,7 +174,7 @@ class ResponseStream:
                 if pos > end:
                     self.current = entry
                     framing.skip = pos - end
-                elif self._throttle.active or self.own_bytes:
+                elif self._throttle.active or self.held.waiting:
                     start = self._answered(pieces, chunk, start, pos, entry, now)
         except (ProtocolError, EndConnection):
             self._write(pieces, chunk, start, pos)  # the client gets the good answers before this one
@@ -205,7 +204,6 @@ class ResponseStream:
 
         The caller settles `held` afterwards.
         """
-        self.own_bytes += size
         self.held.wait(size)
         if self.current is None:
             self._write(self._own_answers(now), b"", 0, 0)
@@ -385,7 +383,6 @@ class ResponseStream:
             special = entry.special
             if not isinstance(special, OwnAnswer):
                 break
-            self.own_bytes -= len(special.frame)
             self.held.written(len(special.frame))
             self._in_flight.popleft()
             own += in_pieces(self._patched(special.frame, entry, now))

@@ -204,15 +204,22 @@ DialAtOnce = Callable[[asyncio.Protocol], Attempt | None]
 
 @dataclass(frozen=True, slots=True)
 class SessionHost:
-    """The surroundings of a session: the shared parts, the other sessions, and the ways to its broker."""
+    """The surroundings of a session: the shared parts, the other sessions, and the ways to its broker.
+
+    `node_id` is the broker's, None for a client of a bootstrap port.
+    """
 
     context: SessionContext
     sessions: Sessions
     dial: Dial
-    broker: str
     node_id: int | None = None
     dial_at_once: DialAtOnce | None = None
     on_refused: Callable[[asyncio.Transport, ProtocolError], None] = lambda _, __: None
     """Gets the connection to a broker whose bytes end the session."""
     keep: Callable[[asyncio.Transport], bool] = lambda _: False
     """Gets the connection to a broker that may serve another client. False: it is to be closed."""
+
+    @property
+    def broker(self) -> str:
+        """The broker in log messages."""
+        return "the bootstrap broker" if self.node_id is None else f"broker {self.node_id}"

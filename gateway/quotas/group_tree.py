@@ -34,14 +34,14 @@ class KindTree:
     each group in the lists, by name.
     """
 
-    __slots__ = ("ceilings", "entitlements", "groups", "leaves", "limits", "parents", "positions", "shares", "tree")
+    __slots__ = ("entitlements", "groups", "leaves", "limits", "parents", "positions", "shares", "tree")
 
     def __init__(self, key: str, groups: Sequence[Group], table: QuotaTable) -> None:
         by_name = {group.name: group for group in groups}
         parents = {group.name: group.parent for group in groups}
         above = {group.parent for group in groups if group.parent in by_name}
         paths = [lineage(name, parents) for name in by_name if parents[name] in by_name or name in above]
-        self.ceilings = {path[0]: ceiling(key, path[0], table) for path in paths}
+        ceilings = {path[0]: ceiling(key, path[0], table) for path in paths}
         self.parents: dict[str, str | None] = {}
         self.limits: dict[str, float] = {}
         self.positions: dict[str, int] = {}
@@ -49,7 +49,7 @@ class KindTree:
         self.shares: list[Share] = []
         for path in sorted(paths, key=len):
             name = path[0]
-            limit = min([self.ceilings[each] for each in path])
+            limit = min([ceilings[each] for each in path])
             if limit == inf:
                 continue
             parent = path[1] if len(path) > 1 and path[1] in self.positions else None
@@ -60,7 +60,7 @@ class KindTree:
             self.groups.append(group)
             position = ROOT if parent is None else self.positions[parent]
             weight, guarantee = group.weights.get(key, 1.0), group.guarantees.get(key, 0.0)
-            self.shares.append(Share(position, weight, min(guarantee, limit), self.ceilings[name]))
+            self.shares.append(Share(position, weight, min(guarantee, limit), ceilings[name]))
         self.leaves = frozenset(self.positions) - {parent for parent in self.parents.values() if parent is not None}
         self.tree = ShareTree(self.shares)
         least = [LEAST_PART * self.limits[group.name] / len(self.groups) for group in self.groups]

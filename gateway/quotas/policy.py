@@ -21,15 +21,14 @@ class Policy:
     `MAX_MARKS` seconds they are several ticks apart. `marking` is True if buckets have to mark their totals at this tick.
     """
 
-    __slots__ = ("_ticks", "_ticks_a_mark", "_window_seconds", "enforce", "marking", "newest", "span", "times", "window")
+    __slots__ = ("_ticks", "_ticks_a_mark", "enforce", "marking", "newest", "span", "times", "window")
 
     def __init__(self, enforce: bool, window: Window, now: float) -> None:
         self.enforce = enforce
         self.window = window
-        self._window_seconds = window.length
-        self._ticks_a_mark = max(ceil(self._window_seconds / MAX_MARKS), 1)
+        self._ticks_a_mark = max(ceil(window.length / MAX_MARKS), 1)
         self._ticks = 0
-        marks = max(ceil(self._window_seconds / self._ticks_a_mark), MIN_MARKS)
+        marks = max(ceil(window.length / self._ticks_a_mark), MIN_MARKS)
         self.span = float((marks - 1) * self._ticks_a_mark)
         self.times = [now] * marks
         self.newest = 0
@@ -56,9 +55,7 @@ class Policy:
         """Take over the moments of another policy that lie in this window. Returns the position that each had there."""
         oldest = before.oldest
         positions = [*range(oldest, len(before.times)), *range(oldest)]
-        recent = [position for position in positions if now - before.times[position] <= self._window_seconds][
-            -len(self.times) :
-        ]
+        recent = [position for position in positions if now - before.times[position] <= self.window.length][-len(self.times) :]
         recent = recent or [before.newest]
         kept = [recent[0]] * (len(self.times) - len(recent)) + recent
         self.times = [before.times[position] for position in kept]

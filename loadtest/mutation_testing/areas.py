@@ -46,7 +46,7 @@ AREAS = (
                 "shadows_on_connection", "throttle_on_connection", "waiting_for_debt",
             )),
             "tests/gateway/features/recent_use/test_rules.py",
-            "tests/gateway/features/sharing/test_books.py",
+            "tests/gateway/features/sharing/test_shared_usage.py",
             "tests/gateway/features/sharing/test_group_demands.py",
             "tests/gateway/features/sharing/test_unenforced_sharing.py",
             "tests/gateway/admin/test_table.py",

@@ -45,6 +45,12 @@ def bytes_in_the_log(cluster: KafkaCluster, topic: str) -> int:
         consumer.close()
 
 
+def tokens(gateway: Weir) -> float:
+    """The balance of client-id etl; without a bucket, a whole burst."""
+    found = [row["tokens"] for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
+    return float(found[0]) if found else float(BURST)
+
+
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
 def test_restart_and_kill_give_no_second_burst(kafka: KafkaCluster, start_weir: Callable[..., Weir], algorithm: str) -> None:
     topic = create_topic(kafka.bootstrap_servers, f"no-second-burst-{uuid4().hex[:8]}", partitions=1)
@@ -86,10 +92,6 @@ def test_shared_use_survives_restarts_and_is_charged_once(kafka: KafkaCluster, t
         "sharing": {"topic": f"usage-{uuid4().hex[:8]}", "quotas_topic": f"quotas-{uuid4().hex[:8]}"},
         "state": {"usage_interval_ms": 200},
     }
-
-    def tokens(gateway: Weir) -> float:
-        found = [row["tokens"] for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
-        return float(found[0]) if found else float(BURST)
 
     with (
         Weir(tmp_path / "one", kafka.bootstrap_servers, config) as one,

@@ -20,7 +20,7 @@ from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.request_client import RequestClient
 from tests.broker.test_ledger_recording import written
 from tests.broker.test_quota_api import alter, described_by, parts
-from tests.broker.test_recent_usage import BURST, LIMIT, RECORD, WINDOW, produce
+from tests.broker.test_recent_usage import BURST, LIMIT, RECORD, WINDOW, produce, tokens
 from tests.broker.topics import create_topic
 from tests.last_release import LAST_RELEASE
 from tests.weir_process import Weir, wait_until
@@ -109,11 +109,6 @@ def shared() -> dict[str, Any]:
         "quota_admins": ["User:ANONYMOUS"],
         "state": {"usage_interval_ms": 200},
     }
-
-
-def tokens(gateway: Weir) -> float:
-    found = [row["tokens"] for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
-    return float(found[0]) if found else float(BURST)
 
 
 def set_quota(gateway: Weir, client_id: str | None = None, group: str | None = None, **values: float | None) -> None:

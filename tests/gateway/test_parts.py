@@ -11,8 +11,11 @@ from gateway.features.groups.feature import Groups
 from gateway.features.ledger.feature import Ledger
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.parts import InstalledFeatures, SharedParts
+from gateway.proxy.handlers.registry import registry
+from gateway.quotas.kinds import KINDS
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, EntityPart, Op
 from tests.gateway.config.texts import MINIMAL, parsed
+from tests.gateway.quotas.kinds.test_contract import CHARGED_BY_HANDLERS
 
 ROW = '{{name: {name}, match: [{{client-id: "{name}-*"}}], producer_byte_rate: 1000, until: 2020-01-01T00:00Z}}'
 
@@ -65,3 +68,14 @@ async def test_other_features_stop_after_one_fails(
         await features.stop()
     assert stopped == [features.ledger]
     assert caplog.messages == ["feature failed while it stopped: Groups"]
+
+
+async def test_each_api_has_the_handler_of_one_part(tmp_path: Path) -> None:
+    config, path = parsed(MINIMAL), tmp_path / "weir.yaml"
+    features = InstalledFeatures(SharedParts(path, config, None), path, config, None)
+    handlers = registry(features.handlers())
+    assert sorted(handlers) == sorted([*registry({}), *(api for feature in features for api in feature.handlers())])
+    for name in CHARGED_BY_HANDLERS:
+        charge = KINDS[name].charge
+        assert charge is not None
+        assert charge.apis <= handlers.keys(), f"{name}: no handler charges {charge.apis - handlers.keys()}"

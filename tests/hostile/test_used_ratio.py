@@ -10,8 +10,8 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.usage_rows import usage_row
 from gateway.steps import at_once
-from tests.gateway.features.sharing.test_books import Topics
 from tests.gateway.features.sharing.test_member import INTERVAL, LIMIT, Fleet, begun
+from tests.gateway.features.sharing.test_shared_usage import Topics
 from tests.gateway.proxy import messages as m
 from tests.gateway.quotas.engines import bucket_of
 from tests.weir_process import wait_until

@@ -213,8 +213,6 @@ class ConnectionQuotas:
         self.listeners: dict[str, ListenerQuota] = {}
         self._per_ip: dict[str, int] = {}
         self.users = UserConnections(engine, shadows)
-        self._peers: Mapping[CountKey, int] = {}
-        self._parts = 1
         self._on_refusal: list[Callable[[ConnectionSlot, str, str], None]] = []
         self._on_release: list[Callable[[], None]] = []
         self.apply(limits, now)
@@ -279,7 +277,7 @@ class ConnectionQuotas:
             shadow.charge_connection(longest, now)
             self._shadows.release(shadow, now)
         # As in Kafka, such a connection has used its address's rate, so the rate bounds a client that connects again and again.
-        if self.count(ip) + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
+        if self.count(ip) + self.users.peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self.users.parts):
             return Refusal("max_per_ip")
         return None
 
@@ -338,8 +336,7 @@ class ConnectionQuotas:
 
     def heed_peers(self, peers: Mapping[CountKey, int], parts: int) -> None:
         """Count the open connections of peers as well. This gateway may have one part of `parts` of each maximum."""
-        self._peers = self.users.peers = peers
-        self._parts = self.users.parts = parts
+        self.users.peers, self.users.parts = peers, parts
         for key, quota in self._counted():
             quota.peers, quota.parts = peers.get(key, 0), parts
         for callback in self._on_release:

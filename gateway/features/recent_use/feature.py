@@ -235,11 +235,11 @@ class RecentUsage(Feature[None]):
         now = clock.monotonic()
         found += [(now, each) for each in self._listeners.recent_uses(now).items()]
         # Peers come after the buckets: use that a peer reports meanwhile is then lost instead of charged twice.
-        for identity in () if self._peers is None else self._peers.peers():
-            totals = None if self._peers is None else self._peers.totals_of(identity)
-            if totals is not None:
-                found.append((now, totals))
-                yield
+        if self._peers is not None:
+            for identity in self._peers.peers():
+                if (totals := self._peers.totals_of(identity)) is not None:
+                    found.append((now, totals))
+                    yield
         return _now(), found
 
     @staticmethod
@@ -257,8 +257,8 @@ class RecentUsage(Feature[None]):
                     lines.append(line)
                     yield
             else:
-                listener, spent = use
-                lines.append(listener_line(listener, spent.aged(seconds)))
+                listener, recent = use
+                lines.append(listener_line(listener, recent.aged(seconds)))
             yield
         return lines
 

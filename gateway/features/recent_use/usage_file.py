@@ -230,9 +230,9 @@ def peer_lines(peer: PeerTotals) -> Iterator[str]:
     ]
     newer = [each for each in every if "group" in each or "broker" in each]
     older = [each for each in every if "group" not in each and "broker" not in each]
-    for told in [part for part in (older, newer) if part] or [[]]:
-        for start in range(0, max(len(told), 1), _TOTALS_PER_LINE):
-            yield _line({"member": peer.identity, "sequence": peer.sequence, "told": told[start : start + _TOTALS_PER_LINE]})
+    for totals in [part for part in (older, newer) if part] or [[]]:
+        for start in range(0, max(len(totals), 1), _TOTALS_PER_LINE):
+            yield _line({"member": peer.identity, "sequence": peer.sequence, "told": totals[start : start + _TOTALS_PER_LINE]})
 
 
 def _names(name: Tags | str) -> dict[str, str | int]:

@@ -9,9 +9,10 @@ import base64
 import binascii
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.quotas.groups import NO_CLAIMS, Claims, claims_of
 
@@ -28,37 +29,33 @@ class MechanismVerdict(Enum):
     REFUSED = auto()
 
 
-class Mechanism(Protocol):
+class Mechanism(ABC):
     """One authentication by one mechanism.
 
     `name` is None until the client has sent it, and if the token is not readable. `hidden` is True if the mechanism does not
     send the name in the clear, so that only the broker knows it. `claims` are those of a bearer token.
     """
 
-    name: str | None
-    hidden: bool
-    claims: Claims
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.hidden = False
+        self.claims: Claims = NO_CLAIMS
 
+    @abstractmethod
     def client_sends(self, token: bytes) -> None:
         """Called for each token of the client."""
-        ...
 
+    @abstractmethod
     def broker_answers(self, token: bytes) -> MechanismVerdict:
         """Called for each token of the broker that came without an error code."""
-        ...
 
 
-class Plain:
+class Plain(Mechanism):
     """PLAIN (RFC 4616): authorization id, user and password in one token.
 
     As in Kafka's `PlainSaslServer`, an authorization id must equal the user's name. Some Kafka versions ignore bytes after a
     third NUL, others refuse the token; the name is read in both cases.
     """
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-        self.claims = NO_CLAIMS
-        self.hidden = False
 
     def client_sends(self, token: bytes) -> None:
         authorization_id, _, rest = token.partition(b"\0")
@@ -89,7 +86,7 @@ _TRIMMED: Final = "".join(map(chr, range(ord(" ") + 1)))
 """The characters that Java's `String.trim` removes."""
 
 
-class Scram:
+class Scram(Mechanism):
     """SCRAM (RFC 5802): the client's first token has the name, and the broker's second token confirms the proof.
 
     With the extension `tokenauth`, the name is the id of a delegation token (KIP-48). The connection's user is then the
@@ -97,9 +94,7 @@ class Scram:
     """
 
     def __init__(self) -> None:
-        self.name: str | None = None
-        self.claims = NO_CLAIMS
-        self.hidden = False
+        super().__init__()
         self._sent = 0
 
     def client_sends(self, token: bytes) -> None:
@@ -120,7 +115,7 @@ class Scram:
         return MechanismVerdict.SUCCEEDED if self._sent == 2 and token.startswith(b"v=") else MechanismVerdict.REFUSED
 
 
-class OAuthBearer:
+class OAuthBearer(Mechanism):
     """OAUTHBEARER (RFC 7628, KIP-255): the principal is a claim of the bearer token, a signed or unsigned JWT.
 
     If a broker accepts an authorization id, it equals the principal. Without one, the name in a token that is not a JWT is
@@ -129,9 +124,7 @@ class OAuthBearer:
     """
 
     def __init__(self, claim: str = "sub") -> None:
-        self.name: str | None = None
-        self.hidden = False
-        self.claims = NO_CLAIMS
+        super().__init__()
         self._claim = claim
         self._refused = False
 
@@ -192,12 +185,11 @@ def _has_surrogate(name: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in name)
 
 
-class Unreadable:
+class Unreadable(Mechanism):
     """GSSAPI, as its tickets are encrypted, and unknown mechanisms."""
 
     def __init__(self) -> None:
-        self.name: str | None = None
-        self.claims = NO_CLAIMS
+        super().__init__()
         self.hidden = True
 
     def client_sends(self, token: bytes) -> None:

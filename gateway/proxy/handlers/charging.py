@@ -24,9 +24,6 @@ _JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)
 _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
 
-MEMBERSHIP_APIS: Final = HEARTBEATS | {_JOIN_GROUP, _SYNC_GROUP, _OFFSET_COMMIT}
-"""The requests with which the coordinator accepts a member of a consumer group."""
-
 
 class ChargedRequestHandler:
     """Charges a request to quota kinds with figures, once the API's own handler, if any, has decided.

@@ -18,6 +18,7 @@ from gateway.proxy.handler import (
 from gateway.proxy.in_flight import OwnRequest
 from gateway.proxy.produce_gate import NO_ANSWER, InspectedProduce, ProduceInspector
 from gateway.proxy.sequence_gaps import GapRequest, SequenceGaps
+from gateway.proxy.states import RequestState
 from gateway.proxy.wire import Wire
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import VOLUMES
@@ -51,7 +52,7 @@ class ProduceHandler:
     """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
-        "_client", "_connection", "_fast_path", "_gate", "_half_closed", "_inspector", "_internal", "_kept", "_own_topics",
+        "_client", "_connection", "_fast_path", "_gate", "_inspector", "_internal", "_kept", "_own_topics",
         "_pay_from", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unpaid", "_unread", "_wire",
         "gaps",
     )  # fmt: skip
@@ -72,7 +73,6 @@ class ProduceHandler:
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
-        self._half_closed = False
         self._payers: tuple[Bucket, ...] = ()  # they have paid for `_prepaid` bytes of a request that is collected
         self._prepaid = 0
         self._unpaid = 0  # bytes of that request that have arrived, and are paid from the time `_pay_from` on
@@ -182,8 +182,11 @@ class ProduceHandler:
             self._throttle.mute_for_volumes(delay, now, buckets[0], entry)
 
     def _enter_queues(self, request: Request, now: float) -> bool:
-        """As `Connection.enter_queues`. Requests that no client is charged for do not wait."""
-        if self._half_closed or self._is_free(request, now):
+        """As `Connection.enter_queues`. Requests that no client is charged for do not wait.
+
+        Nor do those of a connection that Weir closes, as their client would not send them again.
+        """
+        if self._connection.direction.state is RequestState.HALF_CLOSED or self._is_free(request, now):
             self._client.leave_queue()
             return False
         self._client.use(request.header.client_id, now)
@@ -291,10 +294,6 @@ class ProduceHandler:
                 self._throttle.mute_for_volumes(self._gate.delay, now, self._client.bucket(_KIND, now), None)
 
     # A connection that Weir closes.
-
-    def half_close(self) -> None:
-        """Requests no longer wait for a debt, as their client would not send them again."""
-        self._half_closed = True
 
     def wants_no_answer(self, request: Request, now: float) -> bool:
         """True for a request that its client takes for done once it is sent, if the broker may have it."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.proxy.handler import FORWARD, Connection, HandlerFactory, Replace, Request, Verdict, check_size
-from gateway.proxy.handlers.charging import MEMBERSHIP_APIS, ChargedRequestHandler, MemberRequestHandler
+from gateway.proxy.handlers.charging import ChargedRequestHandler, MemberRequestHandler
+from gateway.proxy.membership import MEMBERSHIP_APIS
 from gateway.quotas.kinds import request_kinds
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import api_versions, find_coordinator

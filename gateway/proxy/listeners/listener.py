@@ -23,7 +23,7 @@ from gateway.proxy.listeners.acceptor import Acceptor, Admission, Serve
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
-from gateway.proxy.sessions import SessionHost, Sessions
+from gateway.proxy.sessions import Dial, DialAtOnce, SessionHost, Sessions
 from gateway.proxy.tls.contexts import LiveContext, server_context
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
@@ -101,16 +101,7 @@ class Listener:
         """Bind the bootstrap port and accept clients. Raises `BindError`."""
         bound = binding.bind_bootstrap_port(self._config, reuse_port=self._claims is not None)
         upstream = self._upstream
-        host = SessionHost(
-            self._context,
-            self._sessions,
-            upstream.dial_anyone,
-            "the bootstrap broker",
-            dial_at_once=upstream.dial_anyone_at_once,
-            on_refused=upstream.on_refused,
-            keep=upstream.keep,
-        )
-        self._serve(bound, host)
+        self._serve(bound, self._host(None, upstream.dial_anyone, upstream.dial_anyone_at_once))
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
         """A broker's address for clients of this listener; None if the broker has no port here.
@@ -154,7 +145,7 @@ class Listener:
         for acceptor in self._acceptors:
             acceptor.finish()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop accepting and cancel handshakes. Sessions continue."""
         self._closed = True
         for acceptor in self._acceptors:
@@ -334,13 +325,9 @@ class Listener:
         return bootstrap if node_id is None else self._host_of_broker(node_id)
 
     def _host_of_broker(self, node_id: int) -> SessionHost:
-        return SessionHost(
-            self._context,
-            self._sessions,
-            partial(self._upstream.dial_broker, node_id),
-            f"broker {node_id}",
-            node_id,
-            partial(self._upstream.dial_broker_at_once, node_id),
-            self._upstream.on_refused,
-            self._upstream.keep,
-        )
+        upstream = self._upstream
+        return self._host(node_id, partial(upstream.dial_broker, node_id), partial(upstream.dial_broker_at_once, node_id))
+
+    def _host(self, node_id: int | None, dial: Dial, at_once: DialAtOnce) -> SessionHost:
+        upstream = self._upstream
+        return SessionHost(self._context, self._sessions, dial, node_id, at_once, upstream.on_refused, upstream.keep)

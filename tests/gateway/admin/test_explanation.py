@@ -206,6 +206,12 @@ def test_quotas_of_the_api_are_not_in_the_file(config_file: Path, capsys: pytest
     )
 
 
+def test_file_is_explained_where_its_certificates_are_missing(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tls = "    tls: {cert: gateway.pem, key: gateway.key}\n"
+    config_file.write_text(CONFIG.replace("    max_connections: 500\n", tls))
+    assert explained(config_file, capsys, "--user", "alice")["client"]["user"] == "alice"
+
+
 def test_text_shows_overruled_values(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--config", str(config_file), "--user", "alice"]) == 0
     out = capsys.readouterr().out

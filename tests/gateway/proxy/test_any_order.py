@@ -216,7 +216,7 @@ def assert_all_done(session):
     assert (session.t.paused, direction.reasons, direction.state) == (False, 0, RequestState.READING)
     assert (splitter.held, splitter.irregular, bool(splitter.collected)) == (b"", False, False)
     assert (core.throttle.active, len(core.in_flight)) == (False, 0)
-    assert (core.responses.own_bytes, requests._decision._waiting) == (0, None)
+    assert (core.responses.held.waiting, requests._decision._waiting) == (0, None)
     assert (fetch._requested, fetch.share_pending, core.client._queued) == (0, None, None)
 
 

@@ -10,6 +10,8 @@ from gateway.proxy.handler import FORWARD_COST, HANDLER_COST, MAX_TURN_COST
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import VOLUMES, ClientQuotaEntity, EntityQuota
+from gateway.quotas.settings import QuotaSettings
 from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered, produced
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
@@ -276,7 +278,19 @@ class TestWithoutAnswers:
         t.ends()
         assert t.half_closes()
         t.client_sends(m.produce(3, acks=0))
+        gate.delay, gate.paused = 0.0, False
+        t.passes(5.0)
         t.broker_got()
+
+    def test_exempt_unanswered_request_is_forwarded_in_a_pause(self):
+        exempt = EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt_from=(VOLUMES,))
+        gate = ProduceGate()
+        gate.delay, gate.paused = 5.0, True
+        t = Transcript(QuotaSettings((exempt,)), gate=gate)
+        t.ends()
+        assert t.half_closes()
+        t.client_sends(m.produce(1, acks=0))
+        t.broker_got(m.produce(1, acks=0))
 
     def test_collected_unanswered_request_is_forwarded(self):
         t = Metered()

@@ -71,9 +71,7 @@ class Place:
         self._quotas = ConnectionQuotas(engine, ConnectionLimits(1_000, listeners={"clients": AcceptLimits()}), START)
         context = SessionContext(engine, counters, gateway_address, 1 << 20, {}, ProduceGate())
         context.outlet = outlet
-        self._host = SessionHost(
-            context, self.sessions, self._dial, "the broker", dial_at_once=self._dial_at_once if own else None
-        )
+        self._host = SessionHost(context, self.sessions, self._dial, dial_at_once=self._dial_at_once if own else None)
         self._brokers = asyncio.Queue()
         self._open = AsyncExitStack()
         self.dial_error = None

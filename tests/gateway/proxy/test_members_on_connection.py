@@ -125,6 +125,20 @@ def test_group_protocol_heartbeat_bounds_the_mute(api, interval, cap):
     t.client_got(m.described(1, [], throttle_time_ms=cap))
 
 
+def test_member_that_leaves_is_muted_for_the_whole_time():
+    engine, bucket, amount = in_debt()
+    t = Transcript(engine=engine)
+    t.client_sends(group_heartbeat(0, ApiKey.CONSUMER_GROUP_HEARTBEAT))
+    t.broker_answers(group_beat(0, ApiKey.CONSUMER_GROUP_HEARTBEAT, interval=0))
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.client_got(
+        group_beat(0, ApiKey.CONSUMER_GROUP_HEARTBEAT, interval=0),
+        m.described(1, [], throttle_time_ms=1_000 * int(DEBT + 2)),
+    )
+
+
 def test_heartbeat_of_another_connections_member_bounds_the_mute():
     """franz-go joins on one connection and sends heartbeats on another one."""
     engine, bucket, amount = in_debt()

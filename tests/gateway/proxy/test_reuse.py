@@ -53,6 +53,9 @@ SCRIPTS = {
     "a share session": ([answered(m.share_fetch(1), responses=[]), (m.produce(2), m.produced(2))], False),
     "telemetry": ([answered(telemetry(1)), (m.produce(2), m.produced(2))], False),
     "a long answer": ([(m.fetch(1), m.fetched(1, records=m.batch(MAX_ANSWER_BYTES)))], False),
+    "a long answer behind a short one": (
+        [PRODUCED, (m.fetch(2), m.fetched(2, records=m.batch(MAX_ANSWER_BYTES)))], False,
+    ),
     "a short answer behind a long one": (
         [(m.fetch(1), m.fetched(1, records=m.batch(MAX_ANSWER_BYTES))), (m.produce(2), m.produced(2))], True,
     ),

@@ -174,16 +174,36 @@ def test_connection_beyond_the_budget_of_gaps_ends():
         gaps.refuse(0, partition=-1)
 
 
-def test_gaps_of_a_client_that_has_gone_do_not_count():
+def numbered(correlation_id):
+    """A Produce with a batch for each of 100 partitions."""
+    partitions = [{"index": index, "records": m.numbered_batch(0)} for index in range(100)]
+    values = {"acks": -1, "timeout_ms": 1, "topic_data": [{"name": "t", "partition_data": partitions}]}
+    return codec.encode_request(ApiKey.PRODUCE, 9, values, correlation_id, "etl")
+
+
+def refused_in_a_pause():
+    """The session of a client whose batches a pause has refused, the budget of gaps, and the gate of the pause."""
     budget, gate = CollectBudget(), ProduceGate()
     gate.delay, gate.paused = 5.0, True
     t = Transcript(limits(), gate=gate, collect_budget=budget)
-    partitions = [{"index": index, "records": m.numbered_batch(0)} for index in range(100)]
-    values = {"acks": -1, "timeout_ms": 1, "topic_data": [{"name": "t", "partition_data": partitions}]}
-    t.client_sends(codec.encode_request(ApiKey.PRODUCE, 9, values, 1, "etl"))
+    t.client_sends(numbered(1))
     assert budget.gaps.held == 100 * (GAP_BYTES + 1) - UNCOUNTED_BYTES
+    return t, budget.gaps, gate
+
+
+def test_gaps_of_a_client_that_has_gone_do_not_count():
+    t, gaps, _ = refused_in_a_pause()
     t.core.close(t.now)
-    assert budget.gaps.held == 0
+    assert gaps.held == 0
+
+
+def test_gaps_do_not_count_after_the_pause():
+    t, gaps, gate = refused_in_a_pause()
+    gate.delay, gate.paused = 0.0, False
+    t.passes(5.0)
+    t.client_sends(numbered(2))
+    t.broker_got(numbered(2))
+    assert gaps.held == 0
 
 
 @given(st.integers(0, LAST), st.lists(st.lists(st.booleans(), max_size=6), max_size=6))

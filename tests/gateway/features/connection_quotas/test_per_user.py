@@ -8,6 +8,7 @@ from gateway.features.connection_quotas.per_user import LONGEST_WAIT_SECONDS, LO
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
+from gateway.quotas.kind_buckets import BUCKET_IDLE_SECONDS
 from gateway.quotas.settings import QuotaSettings
 from tests.gateway.quotas.engines import rows_of
 
@@ -160,9 +161,18 @@ def test_users_get_exactly_the_rate():
     assert len([when for when in due if when <= 100.0]) == 500
 
 
-def test_few_refused_connections_stay_open():
-    gateway = Gateway(("alice", MOST, 1))
+def test_bucket_of_a_user_is_dropped_after_an_hour():
+    gateway = Gateway(("alice", RATE, 2))
     gateway.admitted(1)
+    gateway.engine.tick(START + 1.0)
+    gateway.engine.tick(START + 1.0 + BUCKET_IDLE_SECONDS)
+    assert list(gateway.engine.buckets()) == []
+
+
+@pytest.mark.parametrize(("key", "admitted"), [(MOST, 1), (RATE, 10 + int(LONGEST_WAIT_SECONDS))])
+def test_few_refused_connections_stay_open(key, admitted):
+    gateway = Gateway(("alice", key, 1))
+    gateway.admitted(admitted)
     refused = [gateway.log_in() for _ in range(MAX_REFUSED + 1)]
     assert [verdict.delay for _, verdict in refused[-2:]] == [1.0, 0.0]
     for slot, _ in refused[:2]:

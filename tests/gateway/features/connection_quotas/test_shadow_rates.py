@@ -42,3 +42,4 @@ def test_user_over_its_shadow_neither_waits_nor_is_refused():
         verdict = slot.identify("alice", START)
         assert (verdict.refused, verdict.delay) == (False, 0.0)
     assert counted(engine) == [("", "alice", 15, 5)]
+    assert [bucket.connections for bucket in engine.shadows.buckets()] == [0]

@@ -82,11 +82,11 @@ def test_throttles_of_an_earlier_time_begin_no_episode() -> None:
 
 def test_end_has_figures_of_the_whole_episode() -> None:
     table = EpisodeTable(0.8, QUIET)
-    observed(table, [used(0.9, throttled_total=3)], 0.0)
-    observed(table, [throttled(8)], 5.0)
-    (end,) = observed(table, [used(0.1, throttled_total=8)], 15.0)
+    observed(table, [used(0.9, throttled_total=3)], 100.0)
+    observed(table, [throttled(8)], 105.0)
+    (end,) = observed(table, [used(0.1, throttled_total=8)], 115.0)
     assert (end.event, end.seconds, end.throttled_requests, end.peak_ratio) == (ENDED, 15.0, 5, 1.2)
-    assert end.reported == (NEAR, THROTTLED)
+    assert (end.reported, end.quiet_seconds) == ((NEAR, THROTTLED), 10.0)
     assert len(table) == 0
 
 
@@ -173,6 +173,11 @@ def test_dead_worker_takes_no_counts_from_an_episode() -> None:
 def test_replaced_worker_counts_from_zero() -> None:
     end = ended((0, {1: [throttled(100)]}), (2, {}), (4, {2: [throttled(30)]}), (6, {2: [throttled(31)]}))
     assert end.throttled_requests == 131
+
+
+def test_throttles_of_a_bucket_that_was_idle_count_as_one() -> None:
+    """Its row has the throttles of all times, and only the last one is known to be recent."""
+    assert ended((0, {1: []}), (2, {1: [throttled(5)]})).throttled_requests == 1
 
 
 def test_answer_of_a_silent_worker_is_no_new_throttle() -> None:

@@ -293,6 +293,8 @@ def test_unanswered_produce_waits_for_end_of_pause(by):
     for _ in range(3):
         t.passes(MUTED)
         t.broker_got()
+    (event,) = t.recorder.take("weir-1", t.now, t.now)
+    assert (event.kind, event.count, event.throttle_ms) == ("volume", 4, 20_000)
     t.set(0.0)
     t.passes(MUTED)
     t.broker_got(m.produce(1, acks=0, size=300), m.heartbeat(2))

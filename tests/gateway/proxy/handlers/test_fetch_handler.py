@@ -936,6 +936,15 @@ def test_share_fetch_ignores_pending_one_without_quota():
     assert t.broker_inbox
 
 
+def test_share_fetch_ignores_pending_one_if_not_enforced():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(SHARE_FETCH)
+    t.configure(limits(fetch=1_000, enforce=False))
+    t.broker_inbox.clear()
+    t.client_sends(m.share_fetch(3))
+    t.broker_got(m.share_fetch(3))
+
+
 def test_late_answer_is_charged_though_its_bucket_is_forgotten():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1, session=OUTSIDE))

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,7 @@ upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
 listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}{tls}}}]
 """
     config = parse_config(text, source="weir.yaml")
-    async with AsyncExitStack() as running:
+    with ExitStack() as running:
 
         def make() -> Listener:
             counters, engine, brokers = Counters(), QuotaEngine(QuotaSettings(()), 0.0), Brokers([("127.0.0.1", 9092)])
@@ -67,7 +67,7 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
                 lambda translate: SessionContext(engine, counters, translate, 1_000, {}, ProduceGate(), None),
                 PortClaims(claims),
             )
-            running.push_async_callback(listener.close)
+            running.callback(listener.close)
             return listener
 
         yield make
@@ -283,7 +283,7 @@ async def test_close_ends_handshakes_in_progress(worker: Callable[[], Listener],
     assert one.starting
     await asyncio.sleep(0)
     assert one.starting
-    await one.close()
+    one.close()
     await asyncio.sleep(0)
     assert one.starting == 0
     assert await reader.read() == b""

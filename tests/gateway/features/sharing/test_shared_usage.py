@@ -24,11 +24,11 @@ BURST = RATE * 10
 class Peers:
     """Members that share the given usages, over a topic without delay."""
 
-    def __init__(self, engines: Sequence[QuotaEngine], books: Sequence[SharedUsage]) -> None:
+    def __init__(self, engines: Sequence[QuotaEngine], uses: Sequence[SharedUsage]) -> None:
         self.now = 100.0
         self.members = [
-            Member(f"{number:016x}", engine, INTERVAL, self.now, shared=(book,))
-            for number, (engine, book) in enumerate(zip(engines, books, strict=True))
+            Member(f"{number:016x}", engine, INTERVAL, self.now, shared=(use,))
+            for number, (engine, use) in enumerate(zip(engines, uses, strict=True))
         ]
         self.run(1.0)
 
