@@ -230,7 +230,7 @@ class StateFile:
         for number, entity, key, value, fault in unusual[:_NAMED]:
             _log.warning(
                 "row %d of %s has %.100s %.16g of %.200s: %s It is kept for a newer Weir — otherwise, delete it with"
-                " kafka-configs",
+                " alterClientQuotas",
                 number, path, key, value, entity, fault if fault.endswith(".") else f"{fault}.",
             )  # fmt: skip
         if len(unusual) > _NAMED:

@@ -250,7 +250,7 @@ async def test_quota_that_no_request_sets_is_kept_and_named(file, caplog, key, v
     (line,) = caplog.messages
     assert line == (
         f"row 1 of {file.path} has {key} {value:.16g} of user=a: {fault} It is kept for a newer Weir"
-        " — otherwise, delete it with kafka-configs"
+        " — otherwise, delete it with alterClientQuotas"
     )
     await file.save(quotas, quotas)
     assert await file.load() == quotas
