@@ -5,14 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from gateway.alterations import NO_QUOTA_ADMIN, Alteration, Change
-from gateway.quotas.entity import ANONYMOUS, DynamicQuotas
+from gateway.alterations import NO_QUOTA_ADMIN, Alteration, MadeChange
+from gateway.quotas.entity import ANONYMOUS, ClientQuotaEntity, DynamicQuotas
 from protocol.bodies.client_quotas import AlterRequest, EntityPart
 
 BROKER_ACLS: Final = "broker_acls"
 
 QuotaAdmins = tuple[str, ...] | Literal["broker_acls"]
 """The principals that may request a change, such as `User:admin`. `BROKER_ACLS`: the brokers' own ACLs decide."""
+
+QuotaName = tuple[ClientQuotaEntity, str]
+"""An entity and a quota key."""
 
 
 class AlterRules(Protocol):
@@ -29,7 +32,7 @@ class AlterRules(Protocol):
 class AlterTask:
     """A request in the queue. `done` is called after the `alteration` is saved and in effect, or has failed.
 
-    `before` has the quotas that its changes replace. `rules` is None for a request of the quota API itself.
+    `made` has its changes by entity and key. `rules` is None for a request of the quota API itself.
     """
 
     request: AlterRequest
@@ -37,7 +40,7 @@ class AlterTask:
     done: Callable[[], None]
     rules: AlterRules | None = None
     alteration: Alteration | None = None
-    before: DynamicQuotas = field(default_factory=dict)
+    made: dict[QuotaName, MadeChange] = field(default_factory=dict)
 
 
 class AlterQueue:
@@ -50,7 +53,7 @@ class AlterQueue:
         self.admins: QuotaAdmins = admins
         self.arrived = asyncio.Event()
         self.followed: DynamicQuotas | None = None
-        self.undos: list[tuple[AlterTask, list[Change]]] = []
+        self.undos: list[tuple[AlterTask, list[MadeChange]]] = []
         self._tasks: list[AlterTask] = []
 
     def allows(self, user: str) -> bool | None:
@@ -71,7 +74,7 @@ class AlterQueue:
         if task.alteration is None or task.request.validate_only:
             return
         if changes := task.alteration.changes_of(entity):  # none of a key that only the broker knows
-            self.undos.append((task, changes))
+            self.undos.append((task, [task.made[change.entity, change.key] for change in changes]))
             self.arrived.set()
 
     def follow(self, quotas: DynamicQuotas) -> None:

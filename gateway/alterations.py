@@ -35,6 +35,19 @@ class Change(NamedTuple):
     value: float | None
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class MadeChange:
+    """A change that is in effect, and the value that it replaced. It may be undone, because the broker may refuse its part.
+
+    `later` is the next change of the same quota.
+    """
+
+    change: Change
+    before: float | None
+    later: "MadeChange | None" = None
+    undone: bool = False
+
+
 @dataclass(slots=True)
 class Alteration:
     """The outcome of a request: a result for each entity, the changes of Weir's own quotas, and the broker's part."""

@@ -14,7 +14,7 @@ from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.binding import BindError
 from gateway.cluster.discovery import Discovery
-from gateway.config.certificates import first_expiries
+from gateway.config.certificates import date_warnings, file_problem, first_expiries
 from gateway.config.effective import ConfigHistory
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
@@ -167,6 +167,12 @@ class Gateway:
             else:  # the old time would be that of another certificate
                 known.pop(f"{live.name}.{key}", None)
 
+    def _loaded(self, live: LiveContext[Any]) -> None:
+        """Note the expiries of new files, and warn as at the start."""
+        self._note_expiries(live)
+        for warning in date_warnings(live.name, live.certificates, clock.wall()):
+            _log.warning("%s", warning)
+
     async def start(self) -> None:
         """Bind every address. Raises BindError or ConfigError.
 
@@ -192,7 +198,9 @@ class Gateway:
                 self._tasks.start("reload the config", self._reloader.run),
                 self._tasks.start("tick", self._tick),
                 self._tasks.start("give memory back", heap.give_back),
-                self._tasks.start("follow certificate files", lambda: follow_files(self._certificates, self._note_expiries)),
+                self._tasks.start(
+                    "follow certificate files", lambda: follow_files(self._certificates, self._loaded, file_problem)
+                ),
             ]
             for feature in self._features:
                 feature.start(self._tasks)

@@ -16,6 +16,8 @@ MAX_HEAD_BYTES = 256 * 1024
 
 _TLS_HANDSHAKE = 0x16
 _PROXY_HEADERS = frozenset((b"PROX", b"\r\n\r\n"))
+_HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ", b"HTTP"))
+"""The first bytes of requests, of the preface of HTTP/2, and of answers."""
 
 
 class Framing:
@@ -69,6 +71,8 @@ class Framing:
                 f"frame length {size}: a PROXY header instead of a request. Set the listener's proxy_protocol.mode, or let only"
                 " one balancer send a header",
             )
+        if size >= 0 and size.to_bytes(4, "big") in _HTTP:
+            raise InvalidFrame("http", f"frame length {size}: HTTP instead of Kafka's protocol. Use the admin port for HTTP")
         if size < 0:
             raise InvalidFrame("negative_length", f"frame length {size} is negative")
         if size < self._min_bytes:

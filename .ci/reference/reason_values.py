@@ -31,6 +31,10 @@ REASONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "frame_too_short": ("a frame is shorter than a header", _SCANNER),
         "head_too_long": ("the header of a frame is still incomplete after 256 KiB", _CLIENT_BUG),
+        "http": (
+            "HTTP in place of Kafka's protocol",
+            "let health checks and Prometheus use the admin port; close the port to scanners",
+        ),
         "internal": ("a bug of Weir", "report it with the traceback in the log"),
         "negative_length": ("a frame has a negative length", _SCANNER),
         "not_authenticated": (

@@ -46,14 +46,10 @@ def check_upstream_certificates(config: WeirConfig, document: Document, config_f
 def _problems(uses: Iterable[_Use], document: Document, directory: Path) -> list[Problem]:
     found: list[Problem] = []
     for path, names, use in uses:
-        mine: list[Problem] = []
-        for key, file in names.items():
-            try:
-                (_read_key if key == "key" else _read_certificates)(directory / file)
-            except _UnusableError as error:
-                mine.append(problem(document, (*path, key), error.message, error.remedy, value=file))
-        if not mine and "cert" in names:
-            mine += _mismatch(names, path, document, directory)
+        mine = [
+            problem(document, (*path, key), message, remedy, value=names[key])
+            for key, message, remedy in _faults({key: directory / name for key, name in names.items()}, names)
+        ]
         if not mine:
             try:
                 use()
@@ -61,6 +57,26 @@ def _problems(uses: Iterable[_Use], document: Document, directory: Path) -> list
                 mine.append(problem(document, path, f"can't be used: {error}", "make new certificates with other parameters"))
         found += mine
     return found
+
+
+def file_problem(files: Mapping[str, Path]) -> Problem | None:
+    """The first problem of the files of a section `tls`, which are given by key. None if each of them can be used."""
+    for key, message, remedy in _faults(files, {key: str(file) for key, file in files.items()}):
+        return Problem(key, message, remedy, value=str(files[key]))
+    return None
+
+
+def _faults(files: Mapping[str, Path], names: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The key, the message and the remedy of each unusable file. `names` has the files' names for messages."""
+    usable = True
+    for key, file in files.items():
+        try:
+            (_read_key if key == "key" else _read_certificates)(file)
+        except _UnusableError as error:
+            usable = False
+            yield key, error.message, error.remedy
+    if usable and "cert" in files:
+        yield from _mismatch(files, names)
 
 
 def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> list[str]:
@@ -71,11 +87,19 @@ def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> lis
     with suppress(_UnusableError):
         for path, names, _ in _uses(config, directory):
             for key, file in names.items():
-                # After the first certificate in `cert` come its intermediates; an expired intermediate is as bad.
-                certificates = _read_certificates(directory / file) if key != "key" else []
-                found += [f"{key_path((*path, key))}: {file}: {said}" for one in certificates if (said := _dates(one, moment))]
+                if key != "key":
+                    found += (f"{key_path((*path, key))}: {file}: {said}" for said in _bad_dates(directory / file, moment))
         for index, listener in enumerate(config.listeners):
             found += _wrong_names(listener, f"listeners[{index}].tls.cert", directory)
+    return found
+
+
+def date_warnings(section: str, certificates: Mapping[str, Path], now: float) -> list[str]:
+    """One line for each certificate that is not valid, or not for long. They are given by key. `now` is wall clock seconds."""
+    found: list[str] = []
+    for key, file in certificates.items():
+        with suppress(_UnusableError):
+            found += (f"{section}.{key}: {file}: {said}" for said in _bad_dates(file, datetime.fromtimestamp(now, UTC)))
     return found
 
 
@@ -111,20 +135,20 @@ def _upstream_use(config: WeirConfig, directory: Path) -> Iterator[_Use]:
         yield ("upstream", "tls"), {key: file for key, file in files.items() if file}, lambda: client_context(client)
 
 
-def _mismatch(names: dict[str, str], path: KeyPath, document: Document, directory: Path) -> Iterator[Problem]:
-    """A problem if the key does not belong to the first certificate in `cert`."""
-    wanted = _read_key(directory / names["key"])
-    certificates = _read_certificates(directory / names["cert"])
+def _mismatch(files: Mapping[str, Path], names: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """A fault if the key does not belong to the first certificate in `cert`."""
+    wanted = _read_key(files["key"])
+    certificates = _read_certificates(files["cert"])
     owners = [position for position, one in enumerate(certificates) if _public_bytes(one.public_key()) == wanted]
     if owners[:1] == [0]:
         return
     if owners:
         message = f"has the certificate of {names['key']} in place {owners[0] + 1}"
-        yield problem(document, (*path, "cert"), message, "put it first, then its intermediates", value=names["cert"])
+        yield "cert", message, "put it first, then its intermediates"
         return
     owner = certificates[0].subject.rfc4514_string()
     message = f"is not the key of the certificate in {names['cert']}, which is for {owner!r}"
-    yield problem(document, (*path, "key"), message, "name the key that the certificate was made with", value=names["key"])
+    yield "key", message, "name the key that the certificate was made with"
 
 
 def _content(file: Path) -> bytes:
@@ -181,6 +205,12 @@ def _to_pem(file: Path, content: bytes) -> str:
     if content.startswith(_DER_START):
         return "it looks like DER: convert it to PEM with openssl x509 -inform der, or openssl pkey -inform der"
     return "name a PEM file, which begins with -----BEGIN"
+
+
+def _bad_dates(file: Path, now: datetime) -> list[str]:
+    """Raises _UnusableError."""
+    # After the first certificate in `cert` come its intermediates; an expired intermediate is as bad.
+    return [said for one in _read_certificates(file) if (said := _dates(one, now))]
 
 
 def _dates(certificate: "Certificate", now: datetime) -> str | None:

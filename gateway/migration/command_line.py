@@ -147,7 +147,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         )  # fmt: skip
     for command in (lift, restore):
         command.add_argument("--dry-run", action="store_true", help="show the changes, and make none")
-    read.add_argument("--dry-run", action="store_true", help="allowed for symmetry: import never changes anything")
+    read.add_argument("--dry-run", action="store_true", help="deprecated since 0.3.0: import never changes anything")
     read.set_defaults(run=_run(_import), parser=read)
     lift.set_defaults(run=_run(_lift), parser=lift)
     restore.set_defaults(run=_run(_restore), parser=restore)
@@ -208,6 +208,8 @@ def _import(options: argparse.Namespace) -> int:
     from gateway.migration.access import access_of
     from gateway.migration.import_command import import_quotas
 
+    if options.dry_run:
+        print("--dry-run has no effect: import never changes anything", file=sys.stderr)
     config = load_config(options.config)
     access = access_of(options.bootstrap_server, options.command_config, config, options.config)
     print(asyncio.run(import_quotas(config, options.config, access, options.brokers)), end="")

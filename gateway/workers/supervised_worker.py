@@ -175,7 +175,8 @@ class SupervisedWorker:
                 if self.has_answered and silent > SILENT_SECONDS:
                     self.not_ready = "does not answer"
                 if silent > seconds:
-                    _log.error("worker %d has not answered for %g s and is killed", self.number, seconds)
+                    text = "worker %d has not answered for %g s and is killed"
+                    _log.error(text, self.number, seconds, extra={"worker": self.number, "pid": self.pid})
                     self.send(signal.SIGKILL)
                     return
             else:

@@ -16,6 +16,7 @@ from loadtest.testkit.kafka import KafkaCluster
 from protocol.api_keys import ApiKey
 from tests.broker.rates import wait_for_rate
 from tests.broker.request_client import RequestClient
+from tests.broker.test_quota_api import alter, parts
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
@@ -198,3 +199,17 @@ def test_ceiling_of_a_group_holds_for_all_members(cluster: KafkaCluster, tmp_pat
             answer = client.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
         assert [entry["error_code"] for entry in answer["entries"]] == [0]
         wait_for_rate(lambda: log_bytes(log), QUOTA / 2)
+
+
+def test_quota_of_the_brokers_is_a_cause_in_the_log(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """The brokers' default quotas hold for Weir's own client as well."""
+    own = parts(user="ANONYMOUS", client_id="weir")
+    with RequestClient(cluster.bootstrap_servers) as admin:
+        alter(admin, own, consumer_byte_rate=100.0)
+        try:
+            with Weir(tmp_path, cluster.bootstrap_servers, {"sharing": {}}) as gateway:
+                wait_until(lambda: gateway.metric("weir_sharing_reachable") == 0, "the brokers throttle Weir's own client")
+                (line,) = gateway.logged("is unreachable")
+        finally:
+            alter(admin, own, consumer_byte_rate=None)
+    assert line["msg"].endswith("see if a quota of the brokers throttles its client-id weir")

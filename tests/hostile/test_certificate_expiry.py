@@ -33,6 +33,23 @@ def test_expiry_is_that_of_the_certificate_in_use(workers, broker, start_weir, t
     wait_until(lambda: days_left(weir, "cert") > 19, "the new certificate is in use")
 
 
+def test_replaced_files_are_named_in_the_log(broker, start_weir, tmp_path):
+    authority = Authority(tmp_path / "pki")
+    files, expired = (authority.issue(name, LOOPBACK, valid=(-9 * DAY, end)) for name, end in (("a", 20 * DAY), ("b", -DAY)))
+    weir = start_weir(broker.bootstrap_servers, listener={"tls": {"cert": str(files.cert), "key": str(files.key)}})
+    key = files.key.read_bytes()
+    for text, fault in ((b"text", "holds no private key"), (expired.key.read_bytes(), "is not the key of the certificate")):
+        files.key.write_bytes(text)
+        (line,) = weir.logged(fault)
+        assert line["msg"].startswith("listeners[clients].tls: the files have changed and can't be used")
+        assert f"(value {files.key})" in line["msg"]
+    files.key.write_bytes(key)
+    wait_until(lambda: weir.metric("weir_tls_reloads_total", result="success") == 1, "the certificate is used again")
+    files.replace_with(expired)
+    (line,) = weir.logged("expired on")
+    assert (line["level"], str(files.cert) in line["msg"]) == ("warning", True)
+
+
 def beats(weir, context, session=None):
     """Log in by TLS, and return the session after an answer, or None if the gateway closes the connection."""
     host, _, port = weir.bootstrap_servers.rpartition(":")

@@ -30,6 +30,9 @@ def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
         (0x17000000, "frame_too_large"),
         (int.from_bytes(b"PROX", "big"), "proxy_header"),
         (int.from_bytes(b"\r\n\r\n", "big"), "proxy_header"),
+        (int.from_bytes(b"GET ", "big"), "http"),
+        (int.from_bytes(b"HTTP", "big"), "http"),
+        (int.from_bytes(b"GET/", "big"), "frame_too_large"),
     ],
 )
 def test_length_of_a_frame_is_checked(size, reason):

@@ -109,7 +109,12 @@ class Webhook:
                     self.target.name,
                     error,
                     "the notification is lost" if last else f"attempt {attempt} of {ATTEMPTS}",
-                    extra={"target": self.target.name, "reason": "notify", "peer": f"{self.target.name}:0"},
+                    # The log has one line a minute for each reason: that of a retry must not hide a loss.
+                    extra={
+                        "target": self.target.name,
+                        "reason": "notify_lost" if last else "notify",
+                        "peer": f"{self.target.name}:0",
+                    },
                 )
                 if last:
                     self.results["failed"] += 1

@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from gateway import clock
-from gateway.alter_queue import AlterQueue, AlterTask
-from gateway.alterations import Alteration, Change, QuotaApiError
+from gateway.alter_queue import AlterQueue, AlterTask, QuotaName
+from gateway.alterations import Alteration, Change, MadeChange, QuotaApiError
 from gateway.features.quota_api.host_names import HostNames
 from gateway.features.quota_api.rules import ListedQuotas, alteration, altered, check_room, described, ips, undone
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
@@ -59,6 +60,7 @@ class QuotaAdmin:
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
+        self._latest: WeakValueDictionary[QuotaName, MadeChange] = WeakValueDictionary()  # of requests that are under way
         self._host_names = HostNames()
         self._addresses: dict[str, str] = {}  # by the `ip` of an entity: an address or a host name
         self._unresolved: frozenset[str] = frozenset()  # host names without an address: their quotas apply to no client
@@ -144,7 +146,7 @@ class QuotaAdmin:
             self._queue.followed = None
 
     async def _alter(
-        self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]], unread: NotSavedError | None
+        self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[MadeChange]]], unread: NotSavedError | None
     ) -> None:
         """With `unread`, the changes of other gateways are unknown, and no change is made."""
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
@@ -152,14 +154,16 @@ class QuotaAdmin:
         made: list[_Changes] = []
         for task, changes in undos:
             await asyncio.sleep(0)  # `altered` copies all quotas: some milliseconds for 100 000 entities
-            back = undone(task.before, quotas, changes)
+            back = undone(changes, quotas)
             quotas = altered(quotas, back)
             made.append(_Changes(task, back, "quota change through the API is undone, because the broker has refused its part"))
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             await asyncio.sleep(0)  # as above
             wanted, after = self._judge(task, quotas)
-            task.before = {change.entity: quotas.get(change.entity, {}) for change in wanted.changes}
+            task.made = {
+                (each.entity, each.key): MadeChange(each, quotas.get(each.entity, {}).get(each.key)) for each in wanted.changes
+            }
             found.append((task, wanted))
             if not task.request.validate_only:
                 quotas = after
@@ -181,9 +185,20 @@ class QuotaAdmin:
                     )
                 undos = []  # those in the queue are tried again
         del self._queue.undos[: len(undos)]
+        for task, wanted in changing:
+            self._link(task, wanted)
         for task, wanted in found:
             task.alteration = wanted
             task.done()
+
+    def _link(self, task: AlterTask, wanted: Alteration) -> None:
+        """Let an undo of earlier changes find these changes, unless they have failed."""
+        for entity, key, _ in wanted.changes:
+            made = task.made[entity, key]
+            earlier = self._latest.get((entity, key))
+            if earlier is not None:
+                earlier.later = made
+            self._latest[entity, key] = made
 
     def _judge(self, task: AlterTask, quotas: DynamicQuotas) -> tuple[Alteration, DynamicQuotas]:
         """The task's valid changes and its errors, and the quotas after it: `quotas` if the rules refuse them."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from math import isinf
 from typing import Final, NamedTuple
 
-from gateway.alterations import Alteration, Change, Parts, QuotaApiError, entity_of, names_of
+from gateway.alterations import Alteration, Change, MadeChange, Parts, QuotaApiError, entity_of, names_of
 from gateway.quotas.entity import (
     DEFAULT,
     GROUP,
@@ -139,13 +139,24 @@ def check_room(before: DynamicQuotas, after: DynamicQuotas) -> None:
         )
 
 
-def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change]) -> list[Change]:
-    """The changes that undo `changes`. Quotas that were changed again since then stay."""
-    return [
-        Change(entity, key, before.get(entity, {}).get(key))
-        for entity, key, value in changes
-        if after.get(entity, {}).get(key) == value
-    ]
+def undone(changes: Iterable[MadeChange], quotas: DynamicQuotas) -> list[Change]:
+    """The changes of `quotas` that undo `changes`. It may be called again if these could not be saved.
+
+    A later change of the same quota stays, also if it has the same value. If it is undone too, the quota gets the value from
+    before both.
+    """
+    found = []
+    for made in changes:
+        made.undone = True
+        later = made.later
+        while later is not None and later.undone:
+            later = later.later
+        entity, key, value = made.change
+        if later is not None:
+            later.before = made.before
+        elif quotas.get(entity, {}).get(key) == value:  # otherwise another gateway has changed it since
+            found.append(Change(entity, key, made.before))
+    return found
 
 
 class ListedQuotas:

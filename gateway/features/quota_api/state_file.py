@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -229,7 +230,7 @@ class StateFile:
         for number, entity, key, value, fault in unusual[:_NAMED]:
             _log.warning(
                 "row %d of %s has %.100s %.16g of %.200s: %s It is kept for a newer Weir — otherwise, delete it with"
-                " kafka-configs",
+                " alterClientQuotas",
                 number, path, key, value, entity, fault if fault.endswith(".") else f"{fault}.",
             )  # fmt: skip
         if len(unusual) > _NAMED:
@@ -247,13 +248,17 @@ class StateFile:
 
     def _save(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
         """Requests of several clients may change quotas and thresholds at once: if a write fails, no file has a change."""
-        earlier = self._by_file(before)
-        contents = {
-            path: _text(quotas)
-            for path, quotas in self._by_file(after).items()
-            if path == self.path or quotas != earlier[path] or (quotas and not path.exists())
-        }
-        replace_files(contents, durable=True)
+        contents = {path: _text(quotas) for path, quotas in self._by_file(after).items() if quotas or path.exists()}
+        contents.setdefault(self.path, _text({}))
+        # A file does not have the rows of `before` if an earlier save has failed after its rename.
+        changed = {path: text for path, text in contents.items() if path == self.path or not _holds(path, text)}
+        try:
+            replace_files(changed, durable=True)
+        except UnsyncedError:
+            earlier = self._by_file(before)
+            with suppress(OSError):  # the next save writes them again
+                replace_files({path: _text(earlier[path]) for path in changed}, durable=True)
+            raise
 
     def _by_file(self, quotas: DynamicQuotas) -> dict[Path, dict[ClientQuotaEntity, Mapping[str, float]]]:
         # Rows leave the common file last: a kill between two renames loses none.
@@ -271,6 +276,13 @@ def _fault(error: Exception) -> str:
     value = first["input"]  # a list or a section may have thousands of rows
     shown = f" (value {value!r:.80})" if isinstance(value, str | int | float) else ""
     return f" at {'.'.join(map(str, first['loc']))}: {first['msg']}{shown}"
+
+
+def _holds(path: Path, text: list[str]) -> bool:
+    try:
+        return path.read_bytes() == "".join(text).encode()
+    except OSError:
+        return False
 
 
 def _text(quotas: DynamicQuotas) -> list[str]:

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gateway import clock
 from gateway.background import BackgroundTasks
@@ -45,6 +46,8 @@ TOPIC_CONFIGS = {
 }
 
 _ID_BYTES = 8
+
+_SILENCE: Final = "this gateway does not receive its own messages — see if a quota of the brokers throttles its client-id weir"
 
 _log = logging.getLogger("weir.sharing")
 
@@ -241,7 +244,7 @@ class Sharing(Feature[SharingConfig | None]):
             _log.info("quotas are shared by %d gateway%s", members, "" if members == 1 else "s", extra=more)
             return
         status = self._log.status
-        problem = status.reader.problem or status.publisher.problem or "this gateway does not receive its own messages"
+        problem = status.reader.problem or status.publisher.problem or _SILENCE
         part = f"1/{members} of its quota" if self._config.fair_share else "its whole quota"
         _log.warning(
             "topic %s is unreachable. Meanwhile this gateway gives every entity %s (sharing.when_unreachable: %s): %s",

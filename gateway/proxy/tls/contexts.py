@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -31,13 +31,10 @@ class ServerTls:
     min_version: Version
 
     @property
-    def certificates(self) -> dict[str, Path]:
-        """The files of certificates by their config keys."""
-        return {"cert": self.cert} | ({} if self.client_ca is None else {"client_ca": self.client_ca})
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(file for file in (self.cert, self.key, self.client_ca) if file is not None)
+    def files(self) -> dict[str, Path]:
+        """The files by their config keys."""
+        files = {"cert": self.cert, "key": self.key, "client_ca": self.client_ca}
+        return {key: file for key, file in files.items() if file is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +50,10 @@ class ClientTls:
     min_version: Version
 
     @property
-    def certificates(self) -> dict[str, Path]:
-        """The files of certificates by their config keys."""
-        return {key: file for key, file in (("ca", self.ca), ("cert", self.cert)) if file is not None}
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(file for file in (self.ca, self.cert, self.key) if file is not None)
+    def files(self) -> dict[str, Path]:
+        """The files by their config keys."""
+        files = {"ca": self.ca, "cert": self.cert, "key": self.key}
+        return {key: file for key, file in files.items() if file is not None}
 
 
 class ServerObject(ssl.SSLObject):
@@ -118,6 +112,9 @@ def _no_password() -> str:
 
 Context = TypeVar("Context", bound=ssl.SSLContext)
 
+Explain = Callable[[Mapping[str, Path]], object]
+"""The cause that files can't be used, in words; None if it is not found. The argument has the files by key."""
+
 
 class LiveContext(Generic[Context]):
     """A context that is created again after its files change. Open connections keep their old context.
@@ -128,8 +125,7 @@ class LiveContext(Generic[Context]):
     def __init__(self, name: str, tls: ServerTls | ClientTls, make: Callable[[], Context], results: dict[str, int]) -> None:
         """Creates the first context. Raises `ConfigError` if files have become unusable since the check of the config."""
         self.name = name
-        self.certificates = tls.certificates
-        self._files = tls.files
+        self.files = tls.files
         self._make = make
         self._results = results
         self._loaded = self._changing = self._look()
@@ -140,7 +136,12 @@ class LiveContext(Generic[Context]):
             message = f"its files have changed during the start, and can't be used: {error}"
             raise ConfigError(name, [Problem(name, message, "try again once a certificate and its key are there")]) from None
 
-    def refresh(self) -> bool:
+    @property
+    def certificates(self) -> dict[str, Path]:
+        """The files of certificates by their config keys."""
+        return {key: file for key, file in self.files.items() if key != "key"}
+
+    def refresh(self, explain: Explain = lambda _: None) -> bool:
         """Check the files, and load them once two checks in a row have found the same change. True if they were loaded.
 
         A certificate and its key are rarely replaced in one step. Files that can't be used are tried again at each check.
@@ -156,9 +157,8 @@ class LiveContext(Generic[Context]):
             if str(error) != self._failure:
                 self._failure = str(error)
                 _log.error(
-                    "%s: the files have changed and can't be used, so the previous certificate stays in effect: %s. Replace "
-                    "them by a certificate and its key; `weir check` shows the error",
-                    self.name, error,
+                    "%s: the files have changed and can't be used, so the previous certificate stays in effect: %s",
+                    self.name, explain(self.files) or f"{error} — replace them by a certificate and its key",
                 )  # fmt: skip
             return False
         self._loaded, self._failure = seen, ""
@@ -169,7 +169,7 @@ class LiveContext(Generic[Context]):
     def _look(self) -> tuple[object, ...]:
         """A value that changes whenever a file or its mode does, even behind a symbolic link as in a Kubernetes Secret."""
         seen: list[object] = []
-        for file in self._files:
+        for file in self.files.values():
             try:
                 state = file.stat()
             except OSError as error:
@@ -179,11 +179,13 @@ class LiveContext(Generic[Context]):
         return tuple(seen)
 
 
-async def follow_files(contexts: Sequence[LiveContext[Any]], on_load: Callable[[LiveContext[Any]], None]) -> None:
+async def follow_files(
+    contexts: Sequence[LiveContext[Any]], on_load: Callable[[LiveContext[Any]], None], explain: Explain
+) -> None:
     """Refresh the contexts once a second until cancelled. A thread calls `on_load` after each load of changed files."""
 
     def refresh(context: LiveContext[Any]) -> None:
-        if context.refresh():
+        if context.refresh(explain):
             on_load(context)
 
     while contexts:

@@ -37,8 +37,9 @@ def test_every_key_is_read() -> None:
     assert upstream is not None
     assert (server.client_auth, server.handshake_seconds, server.min_version) == ("requested", 2.5, "1.3")
     resolved = server.resolved(Path("/etc/weir"))
-    assert resolved.files == (Path("/etc/weir/c.pem"), Path("/etc/weir/k.pem"), Path("/etc/weir/ca.pem"))
-    assert upstream.resolved(Path("/etc/weir")).files == (Path("/ca.pem"), Path("/etc/weir/c.pem"), Path("/etc/weir/k.pem"))
+    mine = {"cert": Path("/etc/weir/c.pem"), "key": Path("/etc/weir/k.pem")}
+    assert resolved.files == mine | {"client_ca": Path("/etc/weir/ca.pem")}
+    assert upstream.resolved(Path("/etc/weir")).files == mine | {"ca": Path("/ca.pem")}
     assert (upstream.verify_hostname, upstream.min_version) == (False, "1.2")
     assert parsed(found.model_dump_json()) == found
 

@@ -62,3 +62,13 @@ def test_unknown_quota_stays_on_its_line(cluster: StubCluster, command: str, cap
     if command == "import":
         rows = yaml.safe_load(text)["quotas"]["entities"]
         assert {row["user"] for row in rows} == {"alice", HOSTILE}
+
+
+def test_import_says_that_its_dry_run_has_no_effect(cluster: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.quotas[(("user", "alice"),)] = {"consumer_byte_rate": 5.0}
+    found = []
+    for options in ([], ["--dry-run"]):
+        assert main([*COMMANDS["import"], *options]) == 0
+        found.append(capsys.readouterr())
+    assert (found[0].err, found[1].err) == ("", "--dry-run has no effect: import never changes anything\n")
+    assert found[0].out == found[1].out

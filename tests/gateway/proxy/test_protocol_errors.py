@@ -23,7 +23,7 @@ CLIENT_HELLO = bytes.fromhex("16030100f8010000f40303") + bytes(200)
 
 REASONS = {
     None,
-    *("negative_length", "frame_too_short", "frame_too_large", "tls_on_plaintext", "proxy_header", "head_too_long"),
+    *("negative_length", "frame_too_short", "frame_too_large", "tls_on_plaintext", "proxy_header", "http", "head_too_long"),
     *("unknown_api", "unsupported_version"),
     *("overrun", "bad_count", "bad_length", "bad_tags", "bad_varint"),
     *("broker_overrun", "broker_order", "broker_unasked"),
@@ -59,7 +59,7 @@ FROM_A_CLIENT = {
     "TLS": (CLIENT_HELLO, "tls_on_plaintext"),
     "PROXY version 1": (line("TCP4 192.0.2.7 10.0.0.9 5555 9092"), "proxy_header"),
     "PROXY version 2": (binary(IPV4, IPV4, 5555, 9092), "proxy_header"),
-    "HTTP": (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "frame_too_large"),
+    "HTTP": (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "http"),
     "length 0": (bytes(20), "frame_too_short"),
     "shorter than a header": (b"\x00\x00\x00\x07" + bytes(20), "frame_too_short"),
     "no such API": (header(999, 0), "unknown_api"),

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.process
 HANGS = "import time; time.sleep(600)"
 
 
-async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, claims: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_that_hangs_is_killed_and_replaced(
+    tmp_path: Path, claims: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(supervised_worker, "ASK_SECONDS", 0.5)
     worker = Worker(0, tmp_path, claims)
     first = free_port_range(2)
@@ -50,6 +52,8 @@ async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, claims: 
         await asyncio.wait_for(of_worker.started.wait(), 60)
         assert (of_worker.restarts, of_worker.process) == (1, 2)
         assert of_worker.pid != hanging
+        lines = [line for line in caplog.records if line.getMessage().startswith("worker 0 ")]
+        assert [(vars(line)["worker"], vars(line)["pid"]) for line in lines] == [(0, hanging)] * 2
     finally:
         of_worker.stop()
         assert await asyncio.wait_for(running, 60) == 0

@@ -411,7 +411,8 @@ async def test_waiting_changes_keep_only_what_they_replace(world):
     await world.alter(setting("alice", 1.0), setting("bob", 2.0))
     waiting = [world.begin(setting("bob", 3.0)), world.begin(setting("bob", 4.0), setting("carol", 5.0))]
     await asyncio.gather(*(done.wait() for _, done in waiting))
-    assert [task.before for task, _ in waiting] == [{BOB: {KEY: 2.0}}, {BOB: {KEY: 3.0}, ClientQuotaEntity("carol"): {}}]
+    replaced = [{entity: made.before for (entity, _), made in task.made.items()} for task, _ in waiting]
+    assert replaced == [{BOB: 2.0}, {BOB: 3.0, ClientQuotaEntity("carol"): None}]
 
 
 async def test_change_that_broker_refuses_is_undone(world):
@@ -421,6 +422,26 @@ async def test_change_that_broker_refuses_is_undone(world):
     await world.alter(setting("carol", 1.0))  # later changes find it done
     assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
     assert world.store.saved[BOB] == {KEY: 7.0}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_undo_keeps_an_equal_value_of_a_later_request(world, at_once):
+    refused, first = world.begin(setting("bob", 20.0))
+    if not at_once:
+        await first.wait()
+    await world.alter(setting("bob", 20.0))
+    world.queue.undo(refused, (EntityPart("user", "bob"),))
+    await world.alter(setting("carol", 1.0))
+    assert world.limit("bob") == 20.0
+
+
+async def test_undo_of_two_requests_restores_the_first_value(world):
+    await world.alter(setting("bob", 7.0))
+    tasks = [(await world.alter(setting("bob", value)))[0] for value in (20.0, 30.0)]
+    for task in tasks:
+        world.queue.undo(task, (EntityPart("user", "bob"),))
+        await world.alter(setting("carol", 1.0))
+    assert world.limit("bob") == 7.0
 
 
 async def test_refusal_of_an_entity_without_changes_reads_nothing(world):

@@ -1,12 +1,13 @@
 """The rules of the quota API. The expected answers were recorded from Apache Kafka 4.3.0."""
 
+import itertools
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.alterations import Change, QuotaApiError
+from gateway.alterations import Change, MadeChange, QuotaApiError
 from gateway.features.quota_api.rules import (
     MAX_ENTITIES,
     ListedQuotas,
@@ -245,13 +246,34 @@ def test_changes_keep_other_keys():
     after = altered(before, changes)
     assert after == {ClientQuotaEntity("a"): {PRODUCE: 10.0, FETCH: 2.0}}
     assert before[ClientQuotaEntity("a")] == {PRODUCE: 1.0, FETCH: 2.0}
-    assert altered(after, undone(before, after, changes)) == before
+    made = [MadeChange(each, before.get(each.entity, {}).get(each.key)) for each in changes]
+    assert altered(after, undone(made, after)) == before
 
 
-def test_undo_keeps_later_changes():
+def test_undo_keeps_change_by_another_gateway():
     entity = ClientQuotaEntity("a")
-    mine, theirs = [Change(entity, PRODUCE, 2.0)], [Change(entity, PRODUCE, 3.0)]
-    assert undone({}, altered({}, mine + theirs), mine) == []
+    mine, theirs = Change(entity, PRODUCE, 2.0), Change(entity, PRODUCE, 3.0)
+    assert undone([MadeChange(mine, None)], altered({}, [mine, theirs])) == []
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+@pytest.mark.parametrize("values", [*itertools.product((1.0, 2.0, None), repeat=3)])
+@pytest.mark.parametrize("refused", [{0}, {0, 1}, {0, 2}, {0, 1, 2}])
+def test_undo_leaves_the_last_accepted_change(values, refused, order):
+    """The undos may have any order. Each is made twice, as if the first could not be saved."""
+    entity, quotas, made = ClientQuotaEntity("a"), {ClientQuotaEntity("a"): {PRODUCE: 1.0}}, []
+    for value in values:
+        change = MadeChange(Change(entity, PRODUCE, value), quotas.get(entity, {}).get(PRODUCE))
+        if made:
+            made[-1].later = change
+        made.append(change)
+        quotas = altered(quotas, [change.change])
+    for number in order:
+        if number in refused:
+            undone([made[number]], quotas)
+            quotas = altered(quotas, undone([made[number]], quotas))
+    accepted = [1.0, *(value for number, value in enumerate(values) if number not in refused)]
+    assert quotas.get(entity, {}).get(PRODUCE) == accepted[-1]
 
 
 def test_entities_of_a_table_are_bounded():

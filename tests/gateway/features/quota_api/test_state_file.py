@@ -1,5 +1,6 @@
 """The state file: saved quotas are loaded again, and a damaged file is refused with a message."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -14,8 +15,9 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 from tests.gateway.features.quota_api.quota_table import ENTITIES
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
+KEY = "bytes.in.per.sec.threshold"
 APART = {
-    "weir.state.topics.json": {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}},
+    "weir.state.topics.json": {ClientQuotaEntity(topic="payments"): {KEY: 1e6}},
     "weir.state.groups.json": {ClientQuotaEntity(group="batch"): {"producer_byte_rate": 3e6}},
 }
 """The rows with a file of their own."""
@@ -113,12 +115,38 @@ async def test_failed_save_changes_none_of_the_files(file, name):
     assert await file.load() == before
 
 
-async def test_save_that_fails_after_a_rename_may_take_effect(file):
-    """The thresholds of topics are replaced already, and the next start reads them."""
+async def test_save_that_fails_after_a_rename_is_put_back(file):
+    """The thresholds of topics were replaced already. The old ones may be lost with the power, so the client is warned."""
+    before = APART["weir.state.topics.json"]
+    await file.save({}, before)
+    file.path.unlink()
     file.path.mkdir()
     with pytest.raises(NotSavedError) as caught:
-        await file.save({}, APART["weir.state.topics.json"])
+        await file.save(before, {entity: {KEY: 2e6} for entity in before})
     assert caught.value.outcome == "but it may take effect at the next start"
+    file.path.rmdir()
+    assert await file.load() == before
+
+
+async def test_next_save_mends_a_file_that_was_not_put_back(file, monkeypatch):
+    before = APART["weir.state.topics.json"]
+    await file.save({}, before)
+    fsync, disk_fails = os.fsync, False
+
+    def fail_after_the_rename(descriptor):
+        nonlocal disk_fails
+        disk_fails |= Path(f"/proc/self/fd/{descriptor}").is_dir()
+        if disk_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_after_the_rename)
+    with pytest.raises(NotSavedError):
+        await file.save(before, {entity: {KEY: 2e6} for entity in before})
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert await file.load() != before
+    await file.save(before, before | ALICE)
+    assert await file.load() == before | ALICE
 
 
 async def test_save_syncs_file_and_folder(file, monkeypatch):
@@ -222,7 +250,7 @@ async def test_quota_that_no_request_sets_is_kept_and_named(file, caplog, key, v
     (line,) = caplog.messages
     assert line == (
         f"row 1 of {file.path} has {key} {value:.16g} of user=a: {fault} It is kept for a newer Weir"
-        " — otherwise, delete it with kafka-configs"
+        " — otherwise, delete it with alterClientQuotas"
     )
     await file.save(quotas, quotas)
     assert await file.load() == quotas
