@@ -407,6 +407,19 @@ def test_first_member_alone_publishes_balances() -> None:
     assert {key for key, value in fleet.log[begin:] if value and parse(value).balances} == {fleet.members[1].identity.encode()}
 
 
+def test_a_peer_that_follows_gets_no_credit() -> None:
+    """The first member's balance lacks the newest use of the others."""
+    fleet = begun(2)
+    fleet.run(2 * NEW_MESSAGES * INTERVAL)
+    fleet.use(1, 8_000)
+    for _ in range(100):
+        fleet.run(INTERVAL)
+        fleet.use(1, round(LAG))
+    meter = fleet.bucket(1).shared_meter()
+    assert meter is not None
+    assert meter.comparable(fleet.now) == pytest.approx(2_000 - LAG, abs=1), "as the first member, which was full"
+
+
 def test_debt_stays_when_the_topic_is_back() -> None:
     """Presumed use may not exceed the longest debt: it is given back in full, and the excess would be credit."""
     fleet = begun(2, fair_share=True)
