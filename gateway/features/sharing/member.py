@@ -65,7 +65,7 @@ class Member:
         *,
         fair_share: bool = False,
         shared: Sequence[SharedUsage] = (),
-        counts: SharedCounts | None = None,
+        counts: Sequence[SharedCounts] = (),
         crowd: int = CROWD,
     ) -> None:
         self._crowd = crowd
@@ -86,7 +86,7 @@ class Member:
         self._own = OwnUses()
         self._messages = OwnMessages()
         self._presuming: dict[UsageKey, UsageAccount] = {}  # accounts that hold presumed use after the last step
-        self._connections = PeerCounts(counts)
+        self._connections = PeerCounts(*counts)
         self._demands = PeerDemands()
         self._balances = PeerBalances()
         self._in_use: Iterable[tuple[UsageKey, UsageAccount]] = ()  # the accounts of the last step

@@ -696,7 +696,7 @@ def test_message_of_long_names_is_within_its_bounds(character: str) -> None:
     connections = ConnectionQuotas(
         engine, ConnectionLimits(1_000, {}, AcceptLimits(None), {"clients": AcceptLimits(None)}), 0.0
     )
-    member = Member("0" * 16, engine, INTERVAL, 0.0, shared=(connections,), counts=connections)
+    member = Member("0" * 16, engine, INTERVAL, 0.0, shared=(connections,), counts=(connections,))
     for number in range(600):
         name = f"{number:03}" + character * 252
         slot = connections.accept("clients", "10.0.0.1", 0.0)
