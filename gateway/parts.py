@@ -106,7 +106,7 @@ class InstalledFeatures:
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
         sharing = None if config.sharing is None else Sharing(
             config.sharing, metadata.connect, engine, (self.connections.quotas, self.topics, engine.shadows),
-            self.connections.quotas,
+            (self.connections.quotas, self.topics),
         )  # fmt: skip
         api_quotas = QuotaApi(
             StateFile(config.state.file(path), None if parts.locks is None else parts.locks.quotas),

@@ -144,11 +144,10 @@ class SharedMeter(Meter):
             return None
         return left + self.presumed
 
-    def approach(self, balance: float, part: float, now: float, *, only_down: bool = False) -> None:
-        """Go a part of the way to the comparable balance of a peer."""
-        own = self.comparable(now)
-        if own is not None and (own > balance or not only_down):
-            self._inner.adjust(part * (own - balance), now)
+    def lower(self, excess: float, now: float) -> None:
+        """Lower the balance by so many units (negative: raise it), if it is comparable."""
+        if self.comparable(now) is not None:
+            self._inner.adjust(excess, now)
 
     def _replace(self, amount: float) -> float:
         """Take up to `amount` units out of the presumed ones, the oldest first. They stay charged. Returns their number."""

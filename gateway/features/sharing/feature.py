@@ -64,7 +64,7 @@ class Sharing(Feature[SharingConfig | None]):
         connect: Callable[[], OwnClient],
         engine: QuotaEngine,
         shared: Sequence[SharedUsage] = (),
-        counts: SharedCounts | None = None,
+        counts: Sequence[SharedCounts] = (),
     ) -> None:
         """`counts`: the numbers of open connections, which gateways share as well."""
         self._config = config

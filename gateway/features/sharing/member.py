@@ -4,14 +4,15 @@ Members compare no clocks: counts are cumulative, and messages have sequence num
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from math import ceil
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.known_peers import KnownPeers
 from gateway.features.sharing.own_share import HORIZON_INTERVALS, share_of, users_of
-from gateway.features.sharing.own_uses import OwnUses
-from gateway.features.sharing.peer_balances import NEW_MESSAGES, PeerBalances
+from gateway.features.sharing.own_uses import OwnMessages, OwnUses
+from gateway.features.sharing.peer_balances import NEW_MESSAGES, PeerBalances, contained
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
@@ -64,7 +65,7 @@ class Member:
         *,
         fair_share: bool = False,
         shared: Sequence[SharedUsage] = (),
-        counts: SharedCounts | None = None,
+        counts: Sequence[SharedCounts] = (),
         crowd: int = CROWD,
     ) -> None:
         self._crowd = crowd
@@ -83,8 +84,9 @@ class Member:
         self._own_message_at = float("-inf")
         self._peers = KnownPeers()
         self._own = OwnUses()
+        self._messages = OwnMessages()
         self._presuming: dict[UsageKey, UsageAccount] = {}  # accounts that hold presumed use after the last step
-        self._connections = PeerCounts(counts)
+        self._connections = PeerCounts(*counts)
         self._demands = PeerDemands()
         self._balances = PeerBalances()
         self._in_use: Iterable[tuple[UsageKey, UsageAccount]] = ()  # the accounts of the last step
@@ -149,6 +151,7 @@ class Member:
             return
         if identity == self.identity:
             self._own_message_at = now
+            self._messages.notice(message.sequence, now)
             return
         self._balances.notice(message.sequence, now)
         peer = self._peers.by_identity.get(identity)
@@ -178,9 +181,11 @@ class Member:
             for flow in peer.flows.values():
                 flow.missed = True
         self._charge(identity, peer, message.entities, now, resumed=resumed)
-        follows = identity < self.identity and not resumed
-        contained = self._balances.receive(message.balances, now, new=self._new, follows=follows)
-        self._charge(identity, peer, contained, now, resumed=resumed)
+        if self._new:
+            self._charge(identity, peer, contained(message.balances), now, resumed=resumed)
+        if self._new or (identity < self.identity and not resumed):
+            heard = self._messages.heard(now)
+            self._balances.receive(message.balances, self._peer_account, partial(self._own.unheard, heard=heard), now)
         self._connections.receive(identity, message.connections, message.turns)
         in_tree = self._engine.group_buckets.in_tree
         self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if in_tree(*key)}, now)
@@ -257,6 +262,7 @@ class Member:
     def _record(self, clock: Callable[[], float], *, last: bool = False) -> Steps[MemberRecord]:
         self._sequence += 1
         sequence, members = self._sequence, self.status.members
+        self._messages.make(sequence, clock())
         connections, turns, left_out = self._connections.chosen(members, MAX_MESSAGE_BYTES // 4)
         demands, unpublished = self._demands.chosen(sequence, MAX_MESSAGE_BYTES // 8)
         balances = yield from self._balances.chosen(self._to_agree(clock()), self._own, sequence, members, clock)

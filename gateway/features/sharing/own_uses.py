@@ -1,5 +1,6 @@
 """The use through this gateway: counted from its accounts, and chosen for its messages."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Final
@@ -21,6 +22,35 @@ _ROW_BYTES: Final = 160
 """The maximum of an entity's row without its names."""
 
 
+_MESSAGES: Final = 20
+"""The number of own messages whose way through the topic is followed."""
+
+
+class OwnMessages:
+    """The own messages on their way. A peer gets a message as late as this member gets it back."""
+
+    def __init__(self) -> None:
+        self._made: deque[tuple[int, float]] = deque(maxlen=_MESSAGES)
+        self._returned: deque[tuple[int, float]] = deque(maxlen=_MESSAGES)
+        self._latency = 0.0
+        self._heard = 0
+
+    def make(self, sequence: int, now: float) -> None:
+        self._made.append((sequence, now))
+
+    def notice(self, sequence: int, now: float) -> None:
+        """The message has come back."""
+        while self._made and self._made[0][0] <= sequence:
+            self._latency = now - self._made.popleft()[1]
+        self._returned.append((sequence, now))
+
+    def heard(self, now: float) -> int:
+        """The last own message that a peer had when it made a message that arrives now."""
+        while self._returned and self._returned[0][1] < now - self._latency:
+            self._heard = self._returned.popleft()[0]
+        return self._heard
+
+
 class OwnUses:
     """The uses by entity. Between the steps of one call, other calls may come."""
 
@@ -39,6 +69,13 @@ class OwnUses:
         """The use through this gateway until now, in messages. Some of it may not have been counted yet."""
         own = self._uses.get(entity)
         return (0 if own is None else own.flow.total) + max(account.total() - account.shared_total, 0)
+
+    def unheard(self, entity: UsageKey, account: UsageAccount, heard: int) -> int:
+        """The use through this gateway that a peer can't know, which has heard its message number `heard`."""
+        own = self._uses.get(entity)
+        if own is None:
+            return self.total(entity, account)
+        return self.total(entity, account) - (own.published if own.settled <= heard else own.before)
 
     def count(
         self, changed: Iterable[tuple[UsageKey, UsageAccount] | None], quiet: float, clock: Callable[[], float]
@@ -102,7 +139,7 @@ class OwnUses:
             if room < 0:
                 break
             self._in_flight.append((own, own.published, own.settled))
-            own.published, own.settled = own.flow.total, sequence
+            own.published, own.settled, own.before = own.flow.total, sequence, own.published
             chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
         return tuple(chosen), number - len(chosen)
 
@@ -116,7 +153,7 @@ class OwnUses:
             unpublished = own.flow.total - own.published
             capacity = own.account.capacity()
             if unpublished == 0 or capacity == 0.0 or own.name_bytes > MAX_NAME:
-                own.settled = sequence
+                own.settled, own.before = sequence, own.published
             else:
                 urgency = unpublished * members / capacity
                 if urgency >= least or sequence - own.settled >= QUIET_INTERVALS:

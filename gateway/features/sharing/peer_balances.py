@@ -7,14 +7,14 @@ member, by identity, follows nobody: otherwise two members could lower each othe
 A member is *new* in its first messages: it publishes no balance, and at once owes what its peers owe.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
 
 from gateway.features.sharing.own_uses import OwnUses
 from gateway.features.sharing.shared_usage import PIECE, ROWS_OF_ALL, most_rows
 from gateway.features.sharing.use_message import MAX_MESSAGE_BYTES, Balance, EntityUse, encoded_size
-from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.steps import Steps
 
 NEW_MESSAGES: Final = 20
@@ -40,12 +40,17 @@ _ROOM: Final = MAX_MESSAGE_BYTES // 16
 """The bytes of all balances in a message."""
 
 
+def contained(balances: Mapping[UsageKey, Balance]) -> Iterator[EntityUse]:
+    """The publisher's uses that the balances contain, without a recent part: a new member does not charge them."""
+    return (EntityUse(kind, name, each.total, 0) for (kind, name), each in balances.items() if each.total > 0)
+
+
 class PeerBalances:
-    """The balances that were received since the last interval, and the time when a new member was heard last."""
+    """The own balances less those that were received since the last interval, and the time of the last new member."""
 
     def __init__(self) -> None:
         self._new_at = -inf
-        self._heard: dict[tuple[UsageKey, float], tuple[float, float]] = {}  # by entity and limit: seconds, and when
+        self._excess: dict[tuple[UsageKey, float], float] = {}  # units, by entity and limit
 
     def notice(self, sequence: int, now: float) -> None:
         """A peer's message with this number has come."""
@@ -56,38 +61,40 @@ class PeerBalances:
         """True if a new member was heard lately."""
         return now - self._new_at <= NEW_INTERVALS * interval
 
-    def receive(self, balances: Mapping[UsageKey, Balance], now: float, *, new: bool, follows: bool) -> list[EntityUse]:
-        """Remember a living peer's balances. `new`: this member is new. `follows`: the peer stands before this member.
+    def receive(
+        self,
+        balances: Mapping[UsageKey, Balance],
+        account_of: Callable[[UsageKey, float], UsageAccount | None],
+        unheard: Callable[[UsageKey, UsageAccount], int],
+        now: float,
+    ) -> None:
+        """Compare the own balances with those of a living peer. The use that they contain has been charged.
 
-        Returns the peer's uses that the balances contain, as uses without a recent part: a new member does not charge them.
+        They do not contain the own newest use, which is `unheard`. Otherwise this member would get it as credit. A balance
+        under another limit is not comparable.
         """
-        if not new and not follows:
-            return []
-        for entity, balance in balances.items():
-            key = entity, balance.limit
-            if key in self._heard or len(self._heard) < MAX_BALANCES:
-                self._heard[key] = balance.seconds, now
-        return [
-            EntityUse(kind, name, balance.total, 0) for (kind, name), balance in balances.items() if new and balance.total > 0
-        ]
+        for entity, (limit, seconds, _) in balances.items():
+            if (entity, limit) not in self._excess and len(self._excess) >= MAX_BALANCES:
+                continue
+            account = account_of(entity, now)
+            meter = None if account is None else account.shared_meter()
+            if account is None or meter is None or not _under(limit, meter):
+                continue
+            own = meter.comparable(now)
+            if own is not None:
+                self._excess[entity, limit] = own + unheard(entity, account) - seconds * limit
 
     def follow(
         self, account_of: Callable[[UsageKey, float], UsageAccount | None], clock: Callable[[], float], *, new: bool
     ) -> Steps[None]:
-        """Come nearer to the balances of the first member. A new member owes at least as much at once.
-
-        A balance under another limit is not comparable.
-        """
-        heard, self._heard = self._heard, {}
-        for number, ((entity, limit), (seconds, at)) in enumerate(heard.items(), 1):
+        """Come nearer to the balances of the first member. A new member owes at least as much at once."""
+        found, self._excess = self._excess, {}
+        for number, ((entity, limit), excess) in enumerate(found.items(), 1):
             now = clock()
             account = account_of(entity, now)
             meter = None if account is None else account.shared_meter()
-            if meter is not None and (meter.exact or meter.limit == limit):
-                if new:
-                    meter.approach((seconds + now - at) * limit, 1.0, now, only_down=True)
-                else:
-                    meter.approach(seconds * limit, PART, now)
+            if meter is not None and _under(limit, meter):
+                meter.lower(max(excess, 0.0) if new else PART * excess, now)
             if number % PIECE == 0:
                 yield
 
@@ -117,3 +124,7 @@ class PeerBalances:
                 break
             found[entity] = row
         return found
+
+
+def _under(limit: float, meter: SharedMeter) -> bool:
+    return meter.exact or meter.limit == limit

@@ -1,6 +1,7 @@
-"""Open connections of which gateways inform each other, so that a maximum number holds for all of them together."""
+"""Numbers of open connections of which gateways inform each other: a maximum number then holds for all of them together."""
 
 from collections.abc import Container, Iterable, Mapping
+from itertools import chain
 from math import ceil
 from typing import Final, Protocol
 
@@ -17,7 +18,7 @@ MAX_KEPT: Final = 100_000
 
 
 class SharedCounts(Protocol):
-    """The numbers of open connections of this gateway that have a maximum."""
+    """The numbers of open connections of this gateway that have a maximum, or of producers that take turns."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -37,10 +38,11 @@ class SharedCounts(Protocol):
 
 
 class PeerCounts:
-    """The counts of all living peers, and their sums. `own` gets the sums whenever they change."""
+    """The counts of all living peers, and their sums. Each of `own` gets all sums whenever they change."""
 
-    def __init__(self, own: SharedCounts | None) -> None:
+    def __init__(self, *own: SharedCounts) -> None:
         self._own = own
+        self._few = frozenset[str]().union(*(each.kinds for each in own))
         self._queue: dict[PeerCountKey, None] = {}  # own counts that take turns: those that have waited longest come first
         self._messages: dict[str, list[Mapping[PeerCountKey, int]]] = {}  # of each peer, the last one at the end
         self._of: dict[str, dict[PeerCountKey, int]] = {}
@@ -93,12 +95,11 @@ class PeerCounts:
         So many messages as there are turns have each count at least once. The few counts come first, then those that have
         waited longest. New ones wait in the order of their fullness.
         """
-        if self._own is None:
-            return {}, 1, 0
-        found = sorted(self._own.open_counts(members, self._sums), key=lambda each: -each[1] / each[2])
+        known = chain.from_iterable(each.open_counts(members, self._sums) for each in self._own)
+        found = sorted(known, key=lambda each: -each[1] / each[2])
         counts = {key: count for key, count, _ in found}
-        few = [key for key in counts if key[0] in self._own.kinds][:MAX_COUNTS]
-        waiting = [key for key in {**self._queue, **counts} if key in counts and key[0] not in self._own.kinds]
+        few = [key for key in counts if key[0] in self._few][:MAX_COUNTS]
+        waiting = [key for key in {**self._queue, **counts} if key in counts and key[0] not in self._few]
         most = min(MAX_COUNTS - len(few), max(LEAST_COUNTS, COUNTS_OF_ALL // members))
         chosen: dict[PeerCountKey, int] = {}
         for key in (*few, *waiting[:most]):
@@ -115,8 +116,8 @@ class PeerCounts:
         return chosen, min(turns, MAX_TURNS), left_out
 
     def _update_own(self) -> None:
-        if self._own is not None:
-            self._own.heed_peers(self._sums, self._parts)
+        for each in self._own:
+            each.heed_peers(self._sums, self._parts)
 
 
 _ROW_BYTES: Final = 50

@@ -111,6 +111,7 @@ class OwnUse:
     name_bytes: int
     published: int = 0
     settled: int = 0
+    before: int = 0  # published before the message `settled`
 
 
 @dataclass(slots=True)

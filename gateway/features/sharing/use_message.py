@@ -9,8 +9,9 @@ tag `broker` is a node id as text; an older Weir skips rows with it.
 The first count is the use since the member began to count, the second the use within the quota window. A row of `Connections`
 has the kind and the name of a maximum number, and the member's open connections. Each message has all such rows; messages of
 an older Weir have none. With `"Turns": 3`, the rows are too many for one message, and the last three messages together have all
-of them. An older Weir takes only the last message's rows. A row of `Demands` has the kind and the name of a group, and the
-demand of its clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
+of them. An older Weir takes only the last message's rows. A row with the kind `producers` has the producers of a topic that
+take turns; an older Weir does not use it. A row of `Demands` has the kind and the name of a group, and the demand of its
+clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
 have them again. A row of `Balances` has the kind, the tags or the name, the limit per second, and the balance in seconds. A
 debt is below zero. The last field is the member's use as in `Entities`, which the balance contains. An older Weir ignores
 such rows. A record without a value means that the member has left.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from gateway import clock
@@ -15,6 +15,7 @@ from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
+from gateway.features.topic_quotas.producer_turns import PRODUCERS
 from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.report import TopicsReport
 from gateway.features.topic_quotas.rules import TopicSettings
@@ -23,7 +24,7 @@ from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits, To
 from gateway.observer import Outlet
 from gateway.proxy.handler import HandlerFactory
 from gateway.proxy.produce_gate import ProducedTopics
-from gateway.quotas.entity import DynamicQuotas, Tags
+from gateway.quotas.entity import DynamicQuotas, Tags, short_name
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicRateUse
@@ -191,6 +192,21 @@ class TopicQuotasFeature(Feature[TopicsSection]):
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         return None if self.quotas is None else self.quotas.peer_account(kind, name, now)
+
+    # The `SharedCounts` for sharing: a topic's producers at all gateways take turns.
+
+    def open_counts(
+        self,
+        members: int,  # noqa: ARG002
+        known: Container[tuple[str, str]],  # noqa: ARG002
+    ) -> Iterator[tuple[tuple[str, str], int, int]]:
+        if self._inspection is not None:
+            for name, count in self._inspection.turns.producers(clock.monotonic()):
+                yield (PRODUCERS, short_name(name)), count, count
+
+    def heed_peers(self, peers: Mapping[tuple[str, str], int], parts: int) -> None:  # noqa: ARG002
+        if self._inspection is not None:
+            self._inspection.turns.peers = peers
 
     def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicRateUse]:
         return () if self.quotas is None else self.quotas.recent_uses(accounts, now)

@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.features.topic_quotas.producer_turns import ProducerTurns, TopicProducer
 from gateway.features.topic_quotas.rules import TopicQuotas
+from gateway.features.topic_quotas.scoped_quotas import name_at_broker
 from gateway.features.topic_quotas.topic_meters import WINDOWED, TopicUse
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
@@ -168,7 +169,8 @@ class TopicInspector:
             self._producer = TopicProducer(owner_of(self.client.user, self.client.ip))
             self._connection.on_close += (partial(turns.leave, self._producer),)
         size = sum([partition.size for partition in topic.partitions])
-        return turns.refuses(use, self._producer, size, quotas.threshold(use.name), now, over=over)
+        name = use.name if self.shared.at_broker is None else name_at_broker(self.client.broker, use.name)
+        return turns.refuses(name, use, self._producer, size, quotas.threshold(use.name), now, over=over)
 
 
 class InspectedRequest:

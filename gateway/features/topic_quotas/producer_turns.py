@@ -5,7 +5,8 @@ used up within milliseconds. The producers that came most often got nearly all o
 the next bytes, and is rejected beyond its part while others have not had theirs.
 """
 
-from itertools import chain
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from math import inf
 from typing import Final
 
@@ -30,19 +31,28 @@ class TopicProducer:
 
 
 _PEERS: Final = TopicProducer("peers")
-"""The producers of all peers together, as one producer: peers do not report the number of theirs."""
+"""The producers of all peers: as many as the peers report, and at least one."""
+
+PRODUCERS: Final = "producers"
+"""The kind of the numbers of producers, of which gateways inform each other. The name is the topic's, as in its use."""
+
+MAX_REPORTED: Final = 100
+"""The maximum number of topics for which a gateway reports its producers: those whose rounds began first."""
 
 
 class _Round:
     """The bytes that each producer of a topic has had since the round began, up to `part` of them.
 
     `lacking` producers have had less than their part. The round ends at the time `until`. A connection that ends leaves its
-    place to the next one of its owner. So a new connection brings no new part, and nobody waits for one that is gone.
+    place to the next one of its owner. So a new connection brings no new part, and nobody waits for one that is gone. The
+    `elsewhere` producers of peers have the bytes of an average one.
     """
 
-    __slots__ = ("_elsewhere_bytes", "_left", "lacking", "part", "until", "used")
+    __slots__ = ("_elsewhere_bytes", "_left", "elsewhere", "lacking", "name", "part", "until", "used")
 
-    def __init__(self, use: TopicUse, threshold: float) -> None:
+    def __init__(self, name: str, use: TopicUse, threshold: float) -> None:
+        self.name = name
+        self.elsewhere = 1
         self.used: dict[TopicProducer, float] = {}
         self._left: dict[str, list[TopicProducer]] = {}
         self._elsewhere_bytes = use.elsewhere_bytes
@@ -62,19 +72,27 @@ class _Round:
         self.lacking -= self.used[producer] < self.part
         self._left.setdefault(producer.owner, []).append(producer)
 
-    def follow_peers(self, use: TopicUse, now: float) -> None:
-        """Count the bytes through peers. They get their place if they have used the topic lately."""
-        if use.elsewhere is not None and use.elsewhere.measure(now) > 0.0:
+    def follow_peers(self, use: TopicUse, producers: int, now: float) -> None:
+        """Count the bytes through peers. They get their place if they have `producers`, or have used the topic lately.
+
+        A peer without a round reports no number, so the last number counts.
+        """
+        if producers or (use.elsewhere is not None and use.elsewhere.measure(now) > 0.0):
             self.join(_PEERS)
         if _PEERS in self.used:
-            self._add(_PEERS, use.elsewhere_bytes - self._elsewhere_bytes)
+            before, self.elsewhere = self.elsewhere, producers or self.elsewhere
+            new = use.elsewhere_bytes - self._elsewhere_bytes
+            self._set(_PEERS, (self.used[_PEERS] * before + new) / self.elsewhere)
         self._elsewhere_bytes = use.elsewhere_bytes
 
-    def _add(self, producer: TopicProducer, size: int) -> None:
-        used = self.used[producer]
-        self.used[producer] = used + size
-        if used < self.part <= used + size:
-            self.lacking -= 1
+    @property
+    def here(self) -> int:
+        """The producers of this gateway."""
+        return len(self.used) - sum([len(places) for places in self._left.values()]) - (_PEERS in self.used)
+
+    def _set(self, producer: TopicProducer, used: float) -> None:
+        self.lacking += (used < self.part) - (self.used[producer] < self.part)
+        self.used[producer] = used
 
     def refuses(self, producer: TopicProducer, size: int, threshold: float) -> bool:
         used = self.used[producer]
@@ -83,14 +101,15 @@ class _Round:
             used = self.used[producer]
         if used >= self.part:
             return True
-        self._add(producer, size)
+        self._set(producer, used + size)
         return False
 
     def _begin_again(self, threshold: float) -> None:
         """All have had their parts. The bytes above the least of them count in the next round, too."""
         present = self.used.keys() - chain.from_iterable(self._left.values())
         least = min([self.used[producer] for producer in present])
-        self.part = max(threshold * TURN_SECONDS / len(present), 1.0)
+        producers = len(present) - 1 + (self.elsewhere if _PEERS in present else 1)
+        self.part = max(threshold * TURN_SECONDS / producers, 1.0)
         self.used = {each: used - least for each, used in self.used.items() if used > least or each in present}
         left = {owner: [each for each in places if each in self.used] for owner, places in self._left.items()}
         self._left = {owner: places for owner, places in left.items() if places}
@@ -98,11 +117,12 @@ class _Round:
 
 
 class ProducerTurns:
-    """The turns at all topics."""
+    """The turns at all topics. `peers` has the numbers of producers at peers, and others, by kind and name."""
 
-    __slots__ = ("_max_places", "_places", "_rounds", "_until")
+    __slots__ = ("_max_places", "_places", "_rounds", "_until", "peers")
 
     def __init__(self, max_places: int = MAX_PLACES) -> None:
+        self.peers: Mapping[tuple[str, str], int] = {}
         self._max_places = max_places
         self._rounds: dict[TopicUse, _Round] = {}  # in the order of their beginnings
         self._places = 0
@@ -112,6 +132,13 @@ class ProducerTurns:
         """True if some topic was over its share less than `TURN_SECONDS` ago."""
         return now < self._until
 
+    def producers(self, now: float) -> Iterator[tuple[str, int]]:
+        """The topics with turns, and the number of this gateway's producers at each of them."""
+        for found in islice(self._rounds.values(), MAX_REPORTED if self.contested(now) else 0):
+            here = found.here if now < found.until else 0
+            if here:
+                yield found.name, here
+
     def leave(self, producer: TopicProducer) -> None:
         """Its connection has ended."""
         for use in producer.topics:
@@ -119,8 +146,13 @@ class ProducerTurns:
             if found is not None and producer in found.used:
                 found.leave(producer)
 
-    def refuses(self, use: TopicUse, producer: TopicProducer, size: int, threshold: float, now: float, *, over: bool) -> bool:
-        """True if `size` bytes for the topic are to be rejected: it is `over` its share, or it is the turn of others."""
+    def refuses(
+        self, name: str, use: TopicUse, producer: TopicProducer, size: int, threshold: float, now: float, *, over: bool
+    ) -> bool:
+        """True if `size` bytes for the topic are to be rejected: it is `over` its share, or it is the turn of others.
+
+        Peers know the topic by `name`.
+        """
         if now >= self._until:
             self._rounds.clear()
             self._places = 0
@@ -131,13 +163,13 @@ class ProducerTurns:
         if found is None:
             if not over:
                 return False
-            found = self._rounds[use] = _Round(use, threshold)
+            found = self._rounds[use] = _Round(name, use, threshold)
         if over:
             self._until = found.until = now + TURN_SECONDS
         places = len(found.used)
         found.join(producer)
         producer.topics.add(use)
-        found.follow_peers(use, now)
+        found.follow_peers(use, self.peers.get((PRODUCERS, name), 0), now)
         refused = over or found.refuses(producer, size, threshold)
         self._places += len(found.used) - places
         while self._places > self._max_places:

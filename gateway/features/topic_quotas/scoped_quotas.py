@@ -35,6 +35,10 @@ _AT_BROKER: Final = {TOPIC: "broker_topic", ALL_TOPICS: "broker_topics"}
 _OF_CLUSTER: Final = {kind: of_cluster for of_cluster, kind in _AT_BROKER.items()}
 
 
+def name_at_broker(broker: int, topic: Tags | str) -> str:
+    return f"{broker}/{topic}"
+
+
 class ScopedTopicQuotas:
     """Not `by_broker`: the cluster's quotas have the key `BOOTSTRAP`. It is a `SharedUsage` for sharing."""
 
@@ -142,7 +146,7 @@ class ScopedTopicQuotas:
 
     def _key(self, broker: int, key: UsageKey) -> UsageKey:
         kind, topic = key
-        return (_AT_BROKER[kind], f"{broker}/{topic}") if self.by_broker else key
+        return (_AT_BROKER[kind], name_at_broker(broker, topic)) if self.by_broker else key
 
     def _new(self, broker: int, now: float) -> TopicQuotas:
         shown = Tags(None, None, broker=broker).broker_text if self.by_broker else ""

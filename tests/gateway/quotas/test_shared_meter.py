@@ -347,7 +347,7 @@ def test_balance_is_not_compared_after_a_cleared_debt() -> None:
     shared.charge(1_500, 0.0)
     shared.forgive(0.0)
     before = shared.tokens(1.0)
-    shared.approach(-LIMIT, 1.0, 1.0)
+    shared.lower(LIMIT, 1.0)
     assert (shared.comparable(1.0), shared.tokens(1.0)) == (None, before)
     assert shared.comparable(ROLLOUT_SECONDS) is not None
 
@@ -358,15 +358,10 @@ def test_short_burst_is_not_compared() -> None:
     assert SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.5, 0.6).comparable(0.0) is None
 
 
-def test_meter_goes_a_part_of_the_way_to_a_peers_balance() -> None:
+def test_lowered_balance_keeps_presumed_use() -> None:
     shared = meter(share=0.5)
     shared.charge(300, 0.0)
-    shared.approach(100.0, 0.1, 0.0)
+    shared.lower(60.0, 0.0)
     assert shared.comparable(0.0) == pytest.approx(640.0)
-    shared.approach(740.0, 0.5, 0.0)
-    assert shared.comparable(0.0) == pytest.approx(690.0)
-    assert shared.presumed == 300.0
-    shared.approach(790.0, 1.0, 0.0, only_down=True)
-    assert shared.comparable(0.0) == pytest.approx(690.0)
-    shared.approach(-50.0, 1.0, 0.0, only_down=True)
-    assert shared.comparable(0.0) == pytest.approx(-50.0)
+    shared.lower(-50.0, 0.0)
+    assert (shared.comparable(0.0), shared.presumed) == (pytest.approx(690.0), 300.0)

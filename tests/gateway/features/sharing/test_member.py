@@ -407,6 +407,19 @@ def test_first_member_alone_publishes_balances() -> None:
     assert {key for key, value in fleet.log[begin:] if value and parse(value).balances} == {fleet.members[1].identity.encode()}
 
 
+def test_a_peer_that_follows_gets_no_credit() -> None:
+    """The first member's balance lacks the newest use of the others."""
+    fleet = begun(2)
+    fleet.run(2 * NEW_MESSAGES * INTERVAL)
+    fleet.use(1, 8_000)
+    for _ in range(100):
+        fleet.run(INTERVAL)
+        fleet.use(1, round(LAG))
+    meter = fleet.bucket(1).shared_meter()
+    assert meter is not None
+    assert meter.comparable(fleet.now) == pytest.approx(2_000 - LAG, abs=1), "as the first member, which was full"
+
+
 def test_debt_stays_when_the_topic_is_back() -> None:
     """Presumed use may not exceed the longest debt: it is given back in full, and the excess would be credit."""
     fleet = begun(2, fair_share=True)
@@ -683,7 +696,7 @@ def test_message_of_long_names_is_within_its_bounds(character: str) -> None:
     connections = ConnectionQuotas(
         engine, ConnectionLimits(1_000, {}, AcceptLimits(None), {"clients": AcceptLimits(None)}), 0.0
     )
-    member = Member("0" * 16, engine, INTERVAL, 0.0, shared=(connections,), counts=connections)
+    member = Member("0" * 16, engine, INTERVAL, 0.0, shared=(connections,), counts=(connections,))
     for number in range(600):
         name = f"{number:03}" + character * 252
         slot = connections.accept("clients", "10.0.0.1", 0.0)

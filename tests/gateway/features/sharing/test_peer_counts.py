@@ -29,7 +29,7 @@ class Fleet:
             engine = QuotaEngine(QuotaSettings(rows), self.now, shared=True)
             quotas = ConnectionQuotas(engine, limits, self.now)
             member = Member(
-                f"{number:016x}", engine, INTERVAL, self.now, fair_share=fair_share, shared=(quotas,), counts=quotas
+                f"{number:016x}", engine, INTERVAL, self.now, fair_share=fair_share, shared=(quotas,), counts=(quotas,)
             )
             self.gateways.append(quotas)
             self.members.append(member)

@@ -6,17 +6,25 @@ from dataclasses import asdict
 
 import pytest
 
+from gateway import clock
 from gateway.admin.json_text import json_parts
 from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.config.section import WindowConfig
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.features.sharing.peer_counts import PeerCounts
 from gateway.features.topic_quotas.config import TopicsConfig, TopicsSection
 from gateway.features.topic_quotas.feature import TopicQuotasFeature
+from gateway.features.topic_quotas.producer_turns import TopicProducer
 from gateway.features.topic_quotas.thresholds import TopicLimits
+from gateway.features.topic_quotas.topic_meters import RATES, TopicUse
 from gateway.observer import Outlet
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 
 TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
@@ -71,6 +79,27 @@ async def test_topic_configs_stay_over_reloaded_file(at_work):
     assert at_work.quotas.settings.explicit == {"payments": 20.0}
     at_work.apply(NONE)
     assert at_work.thresholds.of_file is None
+
+
+async def test_gateways_share_the_numbers_of_producers(at_work):
+    """Beside the connections of another feature, in the messages that an older Weir reads."""
+    at_work.apply(section(payments=10))
+    turns = at_work._inspection.turns
+    use = TopicUse("payments", RATES["window"](Window(), 0.0), labelled=True)
+    now = clock.monotonic()
+    for owner in "ab":
+        turns.refuses("payments", use, TopicProducer(owner), 1, 10.0, now, over=True)
+    counts = PeerCounts(connection_quotas(), at_work)
+    assert counts.chosen(2, 1_000) == ({("producers", "payments"): 2}, 1, 0)
+    counts.receive("peer", {("producers", "payments"): 3})
+    assert turns.peers["producers", "payments"] == 3
+    counts.forget("peer")
+    assert not turns.peers
+
+
+def connection_quotas():
+    limits = ConnectionLimits(100_000, {}, AcceptLimits(), {})
+    return ConnectionQuotas(QuotaEngine(QuotaSettings(), 0.0, shared=True), limits, 0.0)
 
 
 def test_overruled_thresholds_are_named_after_reload():

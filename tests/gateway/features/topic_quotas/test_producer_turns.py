@@ -3,12 +3,11 @@
 from copy import copy
 from dataclasses import replace
 from functools import cache, partial
-from itertools import permutations
 
 import pytest
 
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
-from gateway.features.topic_quotas.producer_turns import TURN_SECONDS, ProducerTurns, TopicProducer
+from gateway.features.topic_quotas.producer_turns import PRODUCERS, TURN_SECONDS, ProducerTurns, TopicProducer
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.features.topic_quotas.topic_meters import RATES, TopicUse
 from gateway.proxy.produce_gate import ProducedTopics
@@ -72,12 +71,18 @@ class Producer:
         return self.size * sum(when > WARM for when in self.appended)
 
 
-def report_use(crowd, gateway, peer):
-    """Have `peer` count the bytes through `gateway`, five times a second."""
-    for (kind, name), account in gateway.changed():
-        new, account.shared_total = account.total() - account.shared_total, account.total()
-        peer.peer_account(kind, name, crowd.now).charge_others(new, crowd.now, no_debt=False)
-    crowd.after(0.2, partial(report_use, crowd, gateway, peer))
+def report_use(crowd, gateways):
+    """Have each gateway count the bytes and the producers of the others, five times a second."""
+    for gateway, _ in gateways:
+        for (kind, name), account in gateway.changed():
+            new, account.shared_total = account.total() - account.shared_total, account.total()
+            for peer, _ in gateways:
+                if peer is not gateway:
+                    peer.peer_account(kind, name, crowd.now).charge_others(new, crowd.now, no_debt=False)
+    reported = [dict(turns.producers(crowd.now)).get(HOT, 0) for _, turns in gateways]
+    for (_, turns), own in zip(gateways, reported, strict=True):
+        turns.peers = {(PRODUCERS, HOT): sum(reported) - own}
+    crowd.after(0.2, partial(report_use, crowd, gateways))
 
 
 def crowd_of(*gateways):
@@ -89,11 +94,11 @@ def crowd_of(*gateways):
         of_gateway.update_topics(IDS)
         crowd.context = copy(crowd.context)
         crowd.context.topics = topics = ProducedTopics()
-        topics.make_inspector = TopicInspection(of_gateway, 19, lambda rejection, now: None).open
+        inspection = TopicInspection(of_gateway, 19, lambda rejection, now: None)
+        topics.make_inspector = inspection.open
         found += [Producer(crowd, **each) for each in producers]
-        quotas.append(of_gateway)
-    for gateway, peer in permutations(quotas, 2):
-        report_use(crowd, gateway, peer)
+        quotas.append((of_gateway, inspection.turns))
+    report_use(crowd, quotas)
     crowd.run(SECONDS)
     return found
 
@@ -111,6 +116,9 @@ def crowd_of(*gateways):
         [[*[RECONNECTS] * 4, POLITE]],
         [[FAST], [POLITE] * 2],
         [[FAST | {"size": 100_000}], [POLITE | {"size": 1_000}]],
+        [[FAST], [POLITE] * 4],
+        [[*[FAST] * 4, POLITE], [POLITE]],
+        [[FAST], *[[POLITE]] * 4],
     ],
     ids=[
         "polite",
@@ -123,6 +131,9 @@ def crowd_of(*gateways):
         "many reconnect",
         "gateways",
         "gateways sizes",
+        "gateway of four",
+        "gateway of one",
+        "five gateways",
     ],
 )
 def test_each_producer_gets_its_part(gateways):
@@ -154,13 +165,13 @@ def hot_topic():
     return TopicUse(HOT, RATES["one_minute"](WINDOW, START), labelled=True)
 
 
-PRODUCERS = {name: TopicProducer(f"user={name}") for name in "ab"}
+OF_OWNER = {name: TopicProducer(f"user={name}") for name in "ab"}
 
 
 def rejected(turns, use, threshold=100.0):
     """Let producers come while the topic is over its share, and return a function that lets one come when it is not."""
-    assert all(turns.refuses(use, producer, 10, threshold, START, over=True) for producer in PRODUCERS.values())
-    return lambda name, size, now: turns.refuses(use, PRODUCERS[name], size, threshold, now, over=False)
+    assert all(turns.refuses(HOT, use, producer, 10, threshold, START, over=True) for producer in OF_OWNER.values())
+    return lambda name, size, now: turns.refuses(HOT, use, OF_OWNER[name], size, threshold, now, over=False)
 
 
 def test_producer_beyond_its_part_waits_for_others():
@@ -183,7 +194,7 @@ def test_nobody_waits_for_absent_producers_for_long():
 
 
 def test_producers_wait_for_those_of_peers():
-    """The peers together have one part."""
+    """Peers that do not report the number of their producers have one part together."""
     use = hot_topic()
     use.elsewhere = SampledRate(WINDOW)
     use.charge_others(1_000, START - 1.0, no_debt=False)
@@ -193,20 +204,43 @@ def test_producers_wait_for_those_of_peers():
     assert [refuses(each, size=150, now=START + 0.3) for each in "abab"] == [False, False, True, True]
 
 
+def test_producers_of_peers_have_a_part_each():
+    """The bytes that came before their number was known are divided among them."""
+    use, turns = hot_topic(), ProducerTurns()
+    use.elsewhere = SampledRate(WINDOW)
+    use.charge_others(1_000, START - 1.0, no_debt=False)
+    refuses = rejected(turns, use)
+    use.charge_others(200, START, no_debt=False)
+    assert [refuses(each, size=150, now=START + 0.1) for each in "ab"] == [False, False]
+    turns.peers = {(PRODUCERS, HOT): 3}
+    assert [refuses(each, size=150, now=START + 0.2) for each in "ab"] == [True, True]
+    use.charge_others(250, START + 0.2, no_debt=False)
+    assert [refuses(each, size=30, now=START + 0.3) for each in "abab"] == [False, False, True, True]
+
+
+def test_producers_with_turns_are_reported():
+    turns = ProducerTurns()
+    rejected(turns, hot_topic())
+    assert list(turns.producers(START + 1.0)) == [(HOT, 2)]
+    turns.leave(OF_OWNER["a"])
+    assert list(turns.producers(START + 1.0)) == [(HOT, 1)]
+    assert not list(turns.producers(START + TURN_SECONDS))
+
+
 def test_new_connection_takes_the_place_that_its_owner_left():
     turns, use = ProducerTurns(), hot_topic()
     refuses = rejected(turns, use)
     assert not refuses("a", size=150, now=START + 0.1)
-    turns.leave(PRODUCERS["a"])
-    again, other = TopicProducer(PRODUCERS["a"].owner), TopicProducer("user=c")
-    assert [turns.refuses(use, each, 1, 100.0, START + 0.2, over=False) for each in (again, other)] == [True, False]
+    turns.leave(OF_OWNER["a"])
+    again, other = TopicProducer(OF_OWNER["a"].owner), TopicProducer("user=c")
+    assert [turns.refuses(HOT, use, each, 1, 100.0, START + 0.2, over=False) for each in (again, other)] == [True, False]
 
 
 def test_nobody_waits_for_a_connection_that_has_ended():
     turns = ProducerTurns()
     refuses = rejected(turns, hot_topic())
     assert [refuses("a", size=150, now=START + 0.1) for _ in range(2)] == [False, True]
-    turns.leave(PRODUCERS["b"])
+    turns.leave(OF_OWNER["b"])
     assert not refuses("a", size=150, now=START + 0.2)
 
 
@@ -214,7 +248,7 @@ def test_topic_within_its_share_has_no_turns():
     turns = ProducerTurns()
     rejected(turns, hot_topic())
     cold = hot_topic()
-    assert not any(turns.refuses(cold, PRODUCERS["a"], 10_000, 1.0, START + 0.1, over=False) for _ in range(3))
+    assert not any(turns.refuses("cold", cold, OF_OWNER["a"], 10_000, 1.0, START + 0.1, over=False) for _ in range(3))
 
 
 def test_topic_without_a_threshold_left_has_turns():
