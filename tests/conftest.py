@@ -18,6 +18,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 from gateway.version import weir_build
 from loadtest.testkit.kafka import KafkaCluster
 from loadtest.testkit.kafka.node import QUICK_START
+from loadtest.testkit.paths import CACHE
 from protocol import framing
 from tests.weir_process import Weir
 
@@ -27,6 +28,9 @@ sys.dont_write_bytecode = False
 
 # Tests start many brokers, and none of them long enough for the optimising compiler.
 os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", QUICK_START)
+
+# `weir report` finds the archive of Java's classes there.
+os.environ.setdefault("XDG_CACHE_HOME", str(CACHE))
 
 # The duration of an example depends on the machine, not only on the code.
 settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,7 +75,7 @@ LONGEST_FIRST = (
 
 
 ONE_SPARK_SESSION = [
-    f"tests/gateway/reports/{name}.py" for name in ("test_job", "test_reports", "test_report_run", "test_what_if", "test_page")
+    f"tests/gateway/reports/test_{name}.py" for name in ("job", "reports", "report_run", "what_if", "page", "demo", "folders")
 ]
 THREE_BROKERS = [
     *(f"tests/broker/test_clients_{name}.py" for name in ("java", "kafka_python", "kcat", "librdkafka", "aiokafka")),

@@ -123,8 +123,9 @@ def run(options: argparse.Namespace) -> int:
         messages.result(str(Path(__file__).parents[1] / "__main__.py"))
         return OK
     for option in ("events", "out"):
-        if getattr(options, option) is None:
-            messages.error(f"--{option} is missing; see weir report --help")
+        # An empty path, such as that of an unset variable, would be this folder for one part of the job, and / for another.
+        if not getattr(options, option):
+            messages.error(f"--{option} is missing or empty; see weir report --help")
             return USAGE
     if options.first and options.last and options.first > options.last:
         messages.error("--from is after --to, so the period has no hours; give the earlier time to --from")

@@ -78,6 +78,9 @@ _LOCAL = {
 _OWN = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
+    # Without the UI nobody sees the text of a plan. Spark writes it for each query.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "0",
     "spark.ui.showConsoleProgress": "false",
     # Reports are independent and have many short stages, so they may interleave.
     "spark.scheduler.mode": "FAIR",

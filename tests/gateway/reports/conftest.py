@@ -33,30 +33,16 @@ SPARK = [
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """A session for tiny data: compiling and distributing the work would take longer than the work itself."""
-    from pyspark.sql import SparkSession
+    """A session as `weir report` starts it for a small ledger, but with one core."""
+    from gateway.reports.job.class_archive import class_archive
+    from gateway.reports.job.session import BRIEF_BYTES, spark_session
 
-    small = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.builder.appName("tests").master("local[1]")
-    for key, value in small.items():
-        builder = builder.config(key, value)
+    archive = class_archive(worth=False)
+    java = archive.options if archive else ""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # Spark's default is the first python3 of the PATH
-        session = builder.getOrCreate()
+        # Not brief: Java would keep the objects of all tests.
+        session = spark_session("local[1]", "1g", total=0, new=BRIEF_BYTES, java=java)
     yield session
     session.stop()
 

@@ -75,88 +75,82 @@ def used(folder: Path) -> int:
     return sum(int(float(row[columns.index("used_bytes")])) for row in rows)
 
 
-def test_next_run_adds_the_new_hour(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    use(tmp_path / "ledger", 0, 100.0)
-    found: list[int] = []
-
-    def go_on() -> None:
-        found.append(used(tmp_path))
-        use(tmp_path / "ledger", 1, 20.0)
-
-    waits = repeat(spark, tmp_path, go_on)
-    assert (*found, used(tmp_path)) == (100, 120)
-    assert all(0 < seconds < EVERY for seconds in waits)
-    shown = capsys.readouterr()
-    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"] * 2
-    assert shown.err.count("the next run begins at ") == 2
-    assert shown.err.count("fetched") == 1
-    assert "1 event of 1 hour read, 0 bad lines, " in shown.err
-
-
-def test_run_without_new_files_leaves_the_reports(spark: "SparkSession", tmp_path: Path) -> None:
+def test_next_run_reads_only_new_files(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second run has no new files, and leaves the reports. The third one adds an hour."""
     use(tmp_path / "ledger", 0, 100.0)
     page = tmp_path / "out/report.html"
-    repeat(spark, tmp_path, lambda: page.write_text("the first page"))
-    assert page.read_text() == "the first page"
+    found: list[int] = []
+
+    def no_new_file() -> None:
+        found.append(used(tmp_path))
+        page.write_text("the first page")
+
+    def new_hour() -> None:
+        assert page.read_text() == "the first page"
+        use(tmp_path / "ledger", 1, 20.0)
+
+    waits = repeat(spark, tmp_path, no_new_file, new_hour)
+    assert (*found, used(tmp_path)) == (100, 120)
+    assert page.read_text() != "the first page"
+    assert all(0 < seconds < EVERY for seconds in waits)
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [f"{page}"] * 3
+    assert shown.err.count("the next run begins at ") == 3
+    assert shown.err.count("fetched") == 2
+    assert shown.err.count("1 event of 1 hour read, 0 bad lines, ") == 2
 
 
 def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken = tmp_path / "ledger" / partition(START) / "weir-cut-0.jsonl.gz"
-    broken.parent.mkdir(parents=True)
-
-    def mend() -> None:
-        broken.unlink()
-        use(tmp_path / "ledger", 0, 7.0)
-
-    repeat(spark, tmp_path, lambda: write_half(broken), mend)
-    shown = capsys.readouterr()
-    assert "has no files such as" in shown.err
-    assert "weir-cut-0.jsonl.gz can't be read" in shown.err
-    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
-    assert used(tmp_path) == 7
-
-
-def test_forbidden_folder_is_named_and_tried_again(
-    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(tmp_path / "ledger", 0, 100.0)
-    hour = tmp_path / "ledger" / partition(START)
-    with pytest.MonkeyPatch.context() as refusing:
-        forbid(refusing, hour)
-        repeat(spark, tmp_path, refusing.undo)
-    assert f"weir report: {hour}: can't be read (Permission denied); give this user" in capsys.readouterr().err
-    assert used(tmp_path) == 100
-
-
-def test_full_disk_is_named_and_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The disk has no room for the largest file, the page."""
-    use(tmp_path / "ledger", 0, 100.0)
-    page, write = tmp_path / "out/report.html", Path.write_bytes
+    """The five runs before have no file, a cut one, a folder in use, a forbidden one and a full disk."""
+    ledger, page = tmp_path / "ledger", tmp_path / "out/report.html"
+    hour = ledger / partition(START)
+    broken = hour / "weir-cut-0.jsonl.gz"
+    write = Path.write_bytes
+    other = only_run("--out", tmp_path / "out")
+    hour.mkdir(parents=True)
 
     def full(path: Path, text: bytes) -> int:
+        """The disk has no room for the largest file, the page."""
         if "report.html" in path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(path, text)
 
-    with pytest.MonkeyPatch.context() as filling:
-        filling.setattr(Path, "write_bytes", full)
-        repeat(spark, tmp_path, filling.undo)
-    assert page.exists()
-    said = capsys.readouterr().err
-    assert f"weir report: {page}: can't be written (No space left on device); free space for {page}\n" in said
+    with pytest.MonkeyPatch.context() as refusing, pytest.MonkeyPatch.context() as filling:
 
+        def cut_file() -> None:
+            write_half(broken)
 
-def test_folder_of_another_run_is_tried_again(
-    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(tmp_path / "ledger", 0, 100.0)
-    other = only_run("--out", tmp_path / "out")
-    other.__enter__()
-    repeat(spark, tmp_path, lambda: other.__exit__(None, None, None))
+        def used_folder() -> None:
+            broken.unlink()
+            use(ledger, 0, 7.0)
+            other.__enter__()
+
+        def forbidden_folder() -> None:
+            other.__exit__(None, None, None)
+            forbid(refusing, hour)
+
+        def full_disk() -> None:
+            refusing.undo()
+            filling.setattr(Path, "write_bytes", full)
+
+        repeat(spark, tmp_path, cut_file, used_folder, forbidden_folder, full_disk, filling.undo)
     shown = capsys.readouterr()
-    assert "weir report is writing here, and each would overwrite the other's files; wait for its end" in shown.err
-    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
-    assert used(tmp_path) == 100
+    said = [line for line in shown.err.splitlines() if line.startswith("weir report: ")]
+    assert len(said) == 5
+    for line, words in zip(
+        said,
+        (
+            "has no files such as",
+            "weir-cut-0.jsonl.gz can't be read",
+            "weir report is writing here, and each would overwrite the other's files; wait for its end",
+            f"weir report: {hour}: can't be read (Permission denied); give this user",
+            f"weir report: {page}: can't be written (No space left on device); free space for {page}",
+        ),
+        strict=True,
+    ):
+        assert words in line
+    assert shown.out.splitlines() == [f"{page}"]
+    assert used(tmp_path) == 7
 
 
 def test_late_file_keeps_the_figures_of_files_that_are_gone(
@@ -186,22 +180,20 @@ def test_late_file_keeps_the_figures_of_files_that_are_gone(
 
 
 def test_hours_of_a_failed_run_come_into_the_next_reports(spark: "SparkSession", tmp_path: Path) -> None:
-    """The failed run aggregates one hour, and then finds a broken file in the next hour."""
+    """The failed run aggregates one hour, and then finds a broken file in the next hour.
+
+    Each run frees its tables in memory: several reports read the same dictionaries.
+    """
     use(tmp_path / "ledger", 0, 100.0)
+    kept: list[int] = []
     broken = tmp_path / "ledger" / partition(START + 2 * HOUR) / "weir-cut-0.jsonl.gz"
 
     def add() -> None:
+        kept.append(spark.sparkContext._jsc.getPersistentRDDs().size())  # type: ignore[attr-defined]
         use(tmp_path / "ledger", 1, 20.0)
         broken.parent.mkdir(parents=True)
         write_half(broken)
 
     repeat(spark, tmp_path, add, broken.unlink, batch_hours=1)
     assert used(tmp_path) == 120
-
-
-def test_tables_in_memory_are_freed_after_each_run(spark: "SparkSession", tmp_path: Path) -> None:
-    """Several reports read the same dictionaries."""
-    use(tmp_path / "ledger", 0, 1.0)
-    kept: list[int] = []
-    repeat(spark, tmp_path, lambda: kept.append(spark.sparkContext._jsc.getPersistentRDDs().size()))  # type: ignore[attr-defined]
     assert kept == [0]
