@@ -98,7 +98,7 @@ def date_warnings(section: str, certificates: Mapping[str, Path], now: float) ->
     """One line for each certificate that is not valid, or not for long. They are given by key. `now` is wall clock seconds."""
     found: list[str] = []
     for key, file in certificates.items():
-        with suppress(_UnusableError):
+        with suppress(_UnusableError, ValueError):
             found += (f"{section}.{key}: {file}: {said}" for said in _bad_dates(file, datetime.fromtimestamp(now, UTC)))
     return found
 
