@@ -13,10 +13,10 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
-# Tests that start processes wait more than they compute, so that two cores run four at a time. BY_FILE gives workers whole files,
+# Tests that start processes wait more than they compute, so that two cores run five at a time. BY_FILE gives workers whole files,
 # in the order of tests/conftest.py: the longest first.
-BY_FILE := -n 4 --dist loadfile --no-loadscope-reorder
-BY_TEST := -n 4 --dist worksteal
+BY_FILE := -n 5 --dist loadfile --no-loadscope-reorder
+BY_TEST := -n 5 --dist worksteal
 COPY_JARS := mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/gateway/cluster/test_upstream.py tests/hostile
 # The default version for `make brokers`.
