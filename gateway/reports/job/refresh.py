@@ -9,10 +9,12 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from gateway.quotas.kinds import BYTES
 from gateway.reports.job.first_pass import entity_minutes
 from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, hourly
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError, unreadable_path
 from gateway.reports.job.period import Hour, Period, shown
+from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.rare_hours import counts, rare, rare_schemas
 from gateway.reports.job.state import DoneHour, State, batches, missing, pending, write_rejected
 from gateway.reports.job.tables import StoredTables, roll_up
@@ -80,7 +82,7 @@ def refresh(
     new = [hour for hour in pending(files, done) if hour not in gone]
     if not files and not done:
         raise NothingToReportError(_nothing(ledger, events))
-    progress(f"{len(new)} of {len(files.keys() | done.keys())} hours are new or have new files")
+    progress(_first_line(len(files.keys() | done.keys()), [files[hour] for hour in new]))
     began = dt.datetime.now(dt.UTC)
     new_events = 0
     finished = 0
@@ -110,7 +112,7 @@ def refresh(
 
     # The driver plans the tables of one batch while the cores read the next one.
     in_threads(aggregate, batches(new, batch_hours), _BATCHES_AT_ONCE)
-    roll_up(state, done)
+    roll_up(state, done, progress)
     return Refreshed(
         tables=StoredTables(state, done),
         done=done,
@@ -184,11 +186,18 @@ def _aggregate(ledger: LedgerFolder, state: State, out: str, minutes: _Minutes) 
     return made
 
 
+def _first_line(hours: int, new: Sequence[frozenset[LedgerFile]]) -> str:
+    """`new` are the files of each hour that will be read."""
+    lengths = [file.length for of_hour in new for file in of_hour]
+    size = f": {BYTES.text(sum(lengths))} in {counted(len(lengths), 'file', 'files')} to read" if lengths else ""
+    return f"{len(new)} of {hours} hours are new or have new files{size}"
+
+
 def _progress_line(finished: int, new: int, last: Hour, events: int, seconds: float) -> str:
     left = seconds / finished * (new - finished)
     return (
         f"up to {shown(last)}: {finished} of {new} hours, {events:,} events, "
-        f"{events / max(seconds, 0.001):,.0f} events/s, about {left:.0f} s left"
+        f"{events / max(seconds, 0.001):,.0f} events/s, about {duration(left)} left"
     )
 
 

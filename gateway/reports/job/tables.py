@@ -1,7 +1,7 @@
 """The tables that reports read: the aggregates of the requested hours, from the roll-ups of whole days and from hours."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -11,6 +11,7 @@ from gateway.reports.job.columns import hour_since_1970
 from gateway.reports.job.hours import ENTITY_MINUTES, MAXIMA, SUMS, HourEvents, rates
 from gateway.reports.job.owners import GROUP, NO_GROUP, months_of, owner_days, owners_of, summed_months
 from gateway.reports.job.period import Hour
+from gateway.reports.job.phrases import counted
 from gateway.reports.job.state import DoneHour, State
 
 _MAX_SINGLE_HOURS = 24
@@ -37,13 +38,17 @@ _DAYS_AT_ONCE = 10
 """The most days of a roll-up. A late file repeats the roll-up of all of its days."""
 
 
-def roll_up(state: State, hours: Mapping[Hour, DoneHour]) -> None:
-    """Store the sums of whole days in `hours` that are over: reports then need not read their hours."""
+def roll_up(state: State, hours: Mapping[Hour, DoneHour], progress: Callable[[str], None]) -> None:
+    """Store the sums of whole days in `hours` that are over: reports then need not read their hours.
+
+    Calls `progress` with a line before some days.
+    """
     over = [date for date in state.whole_days(hours) if state.is_over(date)]
     done = state.in_whole_roll_ups(over)
     missing = [date for date in over if date not in done]
     for first in range(0, len(missing), _DAYS_AT_ONCE):
         dates = missing[first : first + _DAYS_AT_ONCE]
+        progress(f"adding up {counted(len(dates), 'day that is over', 'days that are over')}")
         days = StoredTables(state, {hour: done for hour, done in hours.items() if hour[0] in dates})
         tables = days.sums_of_days()
         state.write_days(dates, tables)

@@ -14,6 +14,7 @@ import pytest
 
 from gateway.events import ThrottleEvent, UsageSample, VolumeStateChanged
 from gateway.ledger_paths import partition
+from gateway.quotas.kinds import BYTES
 from gateway.throttle_slots import throttle_slot
 from loadtest.scenarios.ledger.files import write_events
 from loadtest.testkit.kafka.node import QUICK_START
@@ -79,10 +80,12 @@ def test_largest_figures_are_good_lines(spark: "SparkSession", tmp_path: Path) -
 
 
 def test_job_reports_its_progress(report: Run) -> None:
-    first, batch, *reports = report.messages
-    assert first == "3 of 3 hours are new or have new files"
+    files = [file.stat().st_size for file in report.ledger.glob("*/*/weir-*.gz")]
+    first, batch, days, *reports = report.messages
+    assert first == f"3 of 3 hours are new or have new files: {BYTES.text(sum(files))} in {len(files)} files to read"
     assert batch.startswith("up to 2026-11-21 00:00: 3 of 3 hours, ")
-    assert "events/s" in batch
+    assert "events/s, about 0.0 s left" in batch
+    assert days == "adding up 1 day that is over"
     assert sorted(line.split(":")[0] for line in reports) == sorted(made.report.name for made in report.reports)
 
 
