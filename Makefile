@@ -45,7 +45,7 @@ test: setup ## run all checks and tests; the tests against Kafka run the compile
 	@# The controls do not meet the gateway. `make brokers` runs them with each version of Kafka.
 	$(COMPILED) $(BIN)/python -m pytest --import-mode=append $(BY_FILE) -m "not control" $(COMPILED_TESTS) tests/broker
 
-sources: lint $(STAMPS)/helm $(STAMPS)/classes $(STAMPS)/spark-classes
+sources: lint $(STAMPS)/helm $(STAMPS)/classes
 	@# The clients of tests/hostile meet the compiled build only; `make hostile` runs them over the sources.
 	$(BIN)/python -m pytest $(BY_FILE) -m "not broker" --ignore=tests/hostile
 
@@ -141,10 +141,6 @@ $(STAMPS)/kafka: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
 
 $(STAMPS)/classes: $(STAMPS)/kafka loadtest/testkit/kafka/class_archive.py | $(STAMPS)/venv
 	@$(BIN)/python -m loadtest.testkit.kafka.class_archive || echo "setup: so Kafka's brokers start more slowly, and the tests take longer"
-	@touch $@
-
-$(STAMPS)/spark-classes: $(STAMPS)/venv loadtest/testkit/spark_classes.py
-	@$(BIN)/python -m loadtest.testkit.spark_classes || echo "setup: no archive of Spark's classes, so the tests of the reports take longer"
 	@touch $@
 
 # Without these flags, Helm takes Kubernetes 1.20 as its default, and the chart refuses it. Helm v3.19 has the client of Kubernetes 1.34.

@@ -18,7 +18,6 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 from gateway.version import weir_build
 from loadtest.testkit.kafka import KafkaCluster
 from loadtest.testkit.kafka.node import QUICK_START
-from loadtest.testkit.paths import CACHE
 from protocol import framing
 from tests.weir_process import Weir
 
@@ -28,9 +27,6 @@ sys.dont_write_bytecode = False
 
 # Tests start many brokers, and none of them long enough for the optimising compiler.
 os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", QUICK_START)
-
-# `weir report` finds the archive of Java's classes there.
-os.environ.setdefault("XDG_CACHE_HOME", str(CACHE))
 
 # The duration of an example depends on the machine, not only on the code.
 settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])

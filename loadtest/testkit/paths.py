@@ -5,5 +5,3 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULTS = CHECKOUT / "loadtest" / "results"
 RUN = CHECKOUT / ".run"
-CACHE = CHECKOUT / ".cache"
-"""The tests have it as XDG_CACHE_HOME."""

@@ -134,4 +134,4 @@ def spark_home() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SparkClusterError("pyspark is not installed: run `make setup`")
-    return Path(spec.origin).resolve().parent
+    return Path(spec.origin).parent

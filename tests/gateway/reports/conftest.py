@@ -34,15 +34,12 @@ SPARK = [
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """A session as `weir report` starts it for a small ledger, but with one core."""
-    from gateway.reports.job.class_archive import class_archive
     from gateway.reports.job.session import BRIEF_BYTES, spark_session
 
-    archive = class_archive(worth=False)
-    java = archive.options if archive else ""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # Spark's default is the first python3 of the PATH
         # Not brief: Java would keep the objects of all tests.
-        session = spark_session("local[1]", "1g", total=0, new=BRIEF_BYTES, java=java)
+        session = spark_session("local[1]", "1g", total=0, new=BRIEF_BYTES)
     yield session
     session.stop()
 

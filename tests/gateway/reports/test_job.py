@@ -381,14 +381,10 @@ def test_readable_part_of_a_cut_file_counts_if_skipped(spark: "SparkSession", tm
 def test_cluster_that_loses_a_worker_makes_the_same_reports(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
     """The script for spark-submit on a standalone cluster. A worker is killed while its executor has results of tasks."""
     import gateway.reports.__main__ as script
-    from gateway.reports.job.class_archive import class_archive
-    from gateway.reports.job.session import first_jars
 
-    out, archive = tmp_path / "out", class_archive(worth=False)
-    settings = BRIEF | dict.fromkeys(("spark.driver.extraClassPath", "spark.executor.extraClassPath"), first_jars())
-    settings["spark.driver.extraJavaOptions"] += f" {archive.options if archive else ''}"
+    out = tmp_path / "out"
     with SparkCluster(tmp_path / "cluster") as cluster:
-        driver = cluster.submit(Path(script.__file__), ["--events", str(report.ledger), "--out", str(out)], settings)
+        driver = cluster.submit(Path(script.__file__), ["--events", str(report.ledger), "--out", str(out)], BRIEF)
         cluster.wait_until(lambda: any(map(cluster.finished_tasks, cluster.workers)), "finished task")
         cluster.kill(next(filter(cluster.finished_tasks, cluster.workers)))
         code = driver.wait(400)
