@@ -86,7 +86,7 @@ def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
         try:
             tls = client_context(properties.tls)
         except OSError as error:
-            names = ", ".join(sorted({str(file) for file in properties.tls.files})) or "the system's authorities"
+            names = ", ".join(sorted({str(file) for file in properties.tls.files.values()})) or "the system's authorities"
             reason = error.strerror or str(error) or "it is not PEM"
             raise MigrationError(
                 f"{properties.source}: {names} can't be used: {reason} — name PEM files that Weir can read. Relative paths"
