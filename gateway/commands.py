@@ -5,11 +5,10 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import uvloop
 
@@ -200,20 +199,10 @@ def _run_gateway(options: argparse.Namespace) -> int:
             from gateway.workers.supervisor import supervise
 
             further = ["--log-format", options.log_format, *(["--verbose"] if options.verbose else [])]
-            return uvloop.run(_deaf_at_end(supervise(path, config, further, end_within)))
+            return uvloop.run(supervise(path, config, further, end_within))
     from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without the whole gateway
 
-    return uvloop.run(_deaf_at_end(serve(path, config, worker, history, end_within)))
-
-
-async def _deaf_at_end(work: Coroutine[Any, Any, int]) -> int:
-    """Ignore one more SIGTERM or Ctrl-C after the end of `work`. It would replace the exit code, or show a traceback."""
-    try:
-        return await work
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().remove_signal_handler(number)
-            signal.signal(number, signal.SIG_IGN)
+    return uvloop.run(serve(path, config, worker, history, end_within))
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -119,16 +119,6 @@ def test_signal_to_every_process_drains_once(start: Callable[..., Weir], broker:
     assert drained(weir) == (1, 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_until_the_end_keep_the_exit_code(start: Callable[..., Weir], number: signal.Signals) -> None:
-    """The interpreter needs some time to end, and an operator may press Ctrl-C again and again."""
-    weir = start()
-    while weir.process.poll() is None:
-        weir.process.send_signal(number)
-    assert weir.process.returncode == 0
-    assert "Traceback" not in weir.log()
-
-
 def test_requests_in_flight_are_answered_before_exit(start: Callable[..., Weir], broker: socket.socket) -> None:
     weir = start(drain_seconds=LONG)
     with connect(weir) as client, connect(weir) as idle:
