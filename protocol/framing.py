@@ -63,18 +63,19 @@ class Framing:
         """Raises `InvalidFrame` unless `size`, the frame's bytes without the length field, is within the bounds."""
         if self._min_bytes <= size <= self._max_bytes:
             return
-        if size >> 24 == _TLS_HANDSHAKE:
+        if size < 0:
+            raise InvalidFrame("negative_length", f"frame length {size} is negative")
+        first = size.to_bytes(4, "big")
+        if first[0] == _TLS_HANDSHAKE:
             raise InvalidFrame("tls_on_plaintext", f"frame length {size}: TLS on a plaintext listener?")
-        if size >= 0 and size.to_bytes(4, "big") in _PROXY_HEADERS:
+        if first in _PROXY_HEADERS:
             raise InvalidFrame(
                 "proxy_header",
                 f"frame length {size}: a PROXY header instead of a request. Set the listener's proxy_protocol.mode, or let only"
                 " one balancer send a header",
             )
-        if size >= 0 and size.to_bytes(4, "big") in _HTTP:
+        if first in _HTTP:
             raise InvalidFrame("http", f"frame length {size}: HTTP instead of Kafka's protocol. Use the admin port for HTTP")
-        if size < 0:
-            raise InvalidFrame("negative_length", f"frame length {size} is negative")
         if size < self._min_bytes:
             raise InvalidFrame("frame_too_short", f"frame length {size} is below the {self._min_bytes} bytes of a header")
         raise InvalidFrame(
