@@ -60,7 +60,7 @@ def _problems(uses: Iterable[_Use], document: Document, directory: Path) -> list
 
 
 def file_problem(files: Mapping[str, Path]) -> Problem | None:
-    """The first problem of the files of a section `tls`, which are given by key. None if each of them can be used."""
+    """The first problem of the files of a `tls` section, or None. `files` has their paths by config key."""
     for key, message, remedy in _faults(files, {key: str(file) for key, file in files.items()}):
         return Problem(key, message, remedy, value=str(files[key]))
     return None
@@ -95,7 +95,10 @@ def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> lis
 
 
 def date_warnings(section: str, certificates: Mapping[str, Path], now: float) -> list[str]:
-    """One line for each certificate that is not valid, or not for long. They are given by key. `now` is wall clock seconds."""
+    """One line for each certificate that is not valid, or not for long. `certificates` has the paths by config key.
+
+    `now` is wall clock seconds.
+    """
     found: list[str] = []
     for key, file in certificates.items():
         with suppress(_UnusableError, ValueError):

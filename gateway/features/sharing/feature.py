@@ -66,7 +66,7 @@ class Sharing(Feature[SharingConfig | None]):
         shared: Sequence[SharedUsage] = (),
         counts: Sequence[SharedCounts] = (),
     ) -> None:
-        """`counts`: the numbers of open connections, which gateways share as well."""
+        """`counts`: the numbers of open connections and of producers, which gateways share as well."""
         self._config = config
         self._begun = clock.monotonic()
         identity = secrets.token_hex(_ID_BYTES)

@@ -27,7 +27,7 @@ _MESSAGES: Final = 20
 
 
 class OwnMessages:
-    """The own messages on their way. A peer gets a message as late as this member gets it back."""
+    """The own messages on their way. The topic takes as long to bring a message to a peer as back to this member."""
 
     def __init__(self) -> None:
         self._made: deque[tuple[int, float]] = deque(maxlen=_MESSAGES)
@@ -71,7 +71,7 @@ class OwnUses:
         return (0 if own is None else own.flow.total) + max(account.total() - account.shared_total, 0)
 
     def unheard(self, entity: UsageKey, account: UsageAccount, heard: int) -> int:
-        """The use through this gateway that a peer can't know, which has heard its message number `heard`."""
+        """The use through this gateway that is not in its messages up to number `heard`, the last one that a peer has got."""
         own = self._uses.get(entity)
         if own is None:
             return self.total(entity, account)

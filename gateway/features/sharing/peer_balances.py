@@ -70,15 +70,15 @@ class PeerBalances:
     ) -> None:
         """Compare the own balances with those of a living peer. The use that they contain has been charged.
 
-        They do not contain the own newest use, which is `unheard`. Otherwise this member would get it as credit. A balance
-        under another limit is not comparable.
+        The peer's balance does not contain the newest use of this member, which `unheard` returns. Without it, this member
+        would get that use as credit. A balance under another limit is not comparable.
         """
         for entity, (limit, seconds, _) in balances.items():
             if (entity, limit) not in self._excess and len(self._excess) >= MAX_BALANCES:
                 continue
             account = account_of(entity, now)
             meter = None if account is None else account.shared_meter()
-            if account is None or meter is None or not _under(limit, meter):
+            if account is None or meter is None or not _has_limit(meter, limit):
                 continue
             own = meter.comparable(now)
             if own is not None:
@@ -93,7 +93,7 @@ class PeerBalances:
             now = clock()
             account = account_of(entity, now)
             meter = None if account is None else account.shared_meter()
-            if meter is not None and _under(limit, meter):
+            if meter is not None and _has_limit(meter, limit):
                 meter.lower(max(excess, 0.0) if new else PART * excess, now)
             if number % PIECE == 0:
                 yield
@@ -126,5 +126,5 @@ class PeerBalances:
         return found
 
 
-def _under(limit: float, meter: SharedMeter) -> bool:
+def _has_limit(meter: SharedMeter, limit: float) -> bool:
     return meter.exact or meter.limit == limit

@@ -1,4 +1,4 @@
-"""Numbers of open connections of which gateways inform each other: a maximum number then holds for all of them together."""
+"""Numbers that gateways report to each other: of open connections, for maxima of all gateways, and of producers in turns."""
 
 from collections.abc import Container, Iterable, Mapping
 from itertools import chain

@@ -34,7 +34,7 @@ _PEERS: Final = TopicProducer("peers")
 """The producers of all peers: as many as the peers report, and at least one."""
 
 PRODUCERS: Final = "producers"
-"""The kind of the numbers of producers, of which gateways inform each other. The name is the topic's, as in its use."""
+"""The kind with which gateways report to each other how many producers a topic has. The name is that of the topic's use."""
 
 MAX_REPORTED: Final = 100
 """The maximum number of topics for which a gateway reports its producers: those whose rounds began first."""
@@ -44,8 +44,8 @@ class _Round:
     """The bytes that each producer of a topic has had since the round began, up to `part` of them.
 
     `lacking` producers have had less than their part. The round ends at the time `until`. A connection that ends leaves its
-    place to the next one of its owner. So a new connection brings no new part, and nobody waits for one that is gone. The
-    `elsewhere` producers of peers have the bytes of an average one.
+    place to the next one of its owner. So a new connection brings no new part, and nobody waits for one that is gone. Peers
+    have `elsewhere` producers. In `used` they are one producer, with the average of their bytes.
     """
 
     __slots__ = ("_elsewhere_bytes", "_left", "elsewhere", "lacking", "name", "part", "until", "used")

@@ -113,7 +113,7 @@ def _no_password() -> str:
 Context = TypeVar("Context", bound=ssl.SSLContext)
 
 Explain = Callable[[Mapping[str, Path]], object]
-"""The cause that files can't be used, in words; None if it is not found. The argument has the files by key."""
+"""Finds the fault of files that can't be used, for a log message, or None. The argument has their paths by config key."""
 
 
 class LiveContext(Generic[Context]):

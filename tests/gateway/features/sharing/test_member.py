@@ -417,7 +417,9 @@ def test_a_peer_that_follows_gets_no_credit() -> None:
         fleet.use(1, round(LAG))
     meter = fleet.bucket(1).shared_meter()
     assert meter is not None
-    assert meter.comparable(fleet.now) == pytest.approx(2_000 - LAG, abs=1), "as the first member, which was full"
+    assert meter.comparable(fleet.now) == pytest.approx(2_000 - LAG, abs=1), (
+        "both members have the same balance, and the first one was full"
+    )
 
 
 def test_debt_stays_when_the_topic_is_back() -> None:
