@@ -156,7 +156,7 @@ def _latency(console: Console, names: tuple[str, ...], rounds: int, out: Path | 
     for name, why in absent.items():
         console.print(f"{name}: {why}", markup=False)
     if out is not None:
-        text = latency_report.markdown(results, absent, grids, rounds, _LATENCY_TURN, _today())
+        text = latency_report.markdown(results, absent, grids, _LATENCY_TURN, _today())
         _write(console, out, "latency", text, latency_report.raw(results))
     return 0
 

@@ -14,7 +14,7 @@ import numpy as np
 from loadtest.bench.crowd import visit_once
 from loadtest.bench.estimate import Estimate, Floats, Rounds, over_rounds
 from loadtest.bench.generator import pin
-from loadtest.bench.open_loop import OpenLoop, OpenSample
+from loadtest.bench.open_loop import DisturbedError, OpenLoop, OpenSample
 from loadtest.bench.proxies import Way
 from loadtest.bench.rounds import PRODUCE_TOPIC, in_turns, started
 from loadtest.testkit.kafka import free_port, spawn
@@ -116,13 +116,14 @@ class Laboratory:
 
 
 def first_undisturbed(run: Callable[[], Finished]) -> OpenSample:
-    """Return the first sample that other processes left usable. Raises `RuntimeError` with the load's message."""
+    """Return the first usable sample. Raises `DisturbedError`, or `RuntimeError` if the load fails."""
     for _ in range(_TRIES):
         finished = run()
         if finished.returncode != os.EX_TEMPFAIL:
             break
     if finished.returncode:
-        raise RuntimeError(f"the open-loop load failed: {finished.stderr.strip()}")
+        kind = DisturbedError if finished.returncode == os.EX_TEMPFAIL else RuntimeError
+        raise kind(f"the open-loop load failed: {finished.stderr.strip()}")
     return OpenSample(**json.loads(finished.stdout))
 
 
@@ -137,10 +138,37 @@ def calibrate(share: float, measure: Callable[[float], float]) -> Level:
     return Level(share, round(rate, -2))
 
 
+def in_rounds(
+    levels: Sequence[Level],
+    ways: list[str],
+    rounds: int,
+    report: Callable[[str], None],
+    measure: Callable[[str, float, int], OpenSample],
+) -> dict[Level, OpenSamples]:
+    """Measure all ways once in each round at each level. `measure` takes a way, requests per second, and the round's number.
+
+    If other processes disturb a round too much, the rounds before it are the result. The first round raises `DisturbedError`.
+    """
+    results: dict[Level, OpenSamples] = {level: {way: [] for way in ways} for level in levels}
+    for number in range(rounds):
+        order = in_turns(ways, number)
+        try:
+            taken = {(level, way): measure(way, level.rate, number) for level in levels for way in order}
+        except DisturbedError as error:
+            if number == 0:
+                raise
+            report(f"round {number + 1} of {rounds} and those after it are left out: {error}")
+            break
+        for (level, way), sample in taken.items():
+            results[level][way].append(sample)
+        report(f"round {number + 1} of {rounds}: " + "; ".join(map(str, levels)))
+    return results
+
+
 def measure_latency(
     names: Sequence[str], directory: Path, rounds: int, turn: float, report: Callable[[str], None]
 ) -> tuple[dict[Level, OpenSamples], dict[str, str]]:
-    """Measure all ways once in each round at each level. The second result has the ways that can't be measured here."""
+    """Measure all ways at the loads of `SHARES`. The second result has the ways that can't be measured here."""
     laboratory = Laboratory()
     with ExitStack() as stack:
         ways, absent = stack.enter_context(started(names, f"127.0.0.1:{laboratory.port}", directory))
@@ -149,12 +177,9 @@ def measure_latency(
                 visit_once(way.address, laboratory.port, PRODUCE_TOPIC, way.crowd)
             laboratory.pin(way)
         levels = [_dearest(laboratory, ways, share) for share in SHARES]
-        results: dict[Level, OpenSamples] = {level: {name: [] for name in ways} for level in levels}
-        for number in range(rounds):
-            for level, samples in results.items():
-                for name in in_turns(list(ways), number):
-                    samples[name].append(laboratory.sample(ways[name], level.rate, turn, number))
-            report(f"round {number + 1} of {rounds}: " + "; ".join(map(str, levels)))
+        results = in_rounds(
+            levels, list(ways), rounds, report, lambda way, rate, number: laboratory.sample(ways[way], rate, turn, number)
+        )
     return results, absent
 
 

@@ -62,10 +62,9 @@ def _watched(results: dict[Level, OpenSamples]) -> list[Grid]:
     return [Grid(title, ("load", "way", *_NAMES.values()), rows)] if rows else []
 
 
-def markdown(
-    results: dict[Level, OpenSamples], absent: dict[str, str], grids_: Sequence[Grid], rounds: int, turn: float, day: str
-) -> str:
+def markdown(results: dict[Level, OpenSamples], absent: dict[str, str], grids_: Sequence[Grid], turn: float, day: str) -> str:
     names = next(iter(results.values()))
+    rounds = len(next(iter(names.values())))
     ways = "".join(f"- `{name}`: {WAYS[name].description()}\n" for name in names)
     missing = "".join(f"- `{name}`: {why}\n" for name, why in absent.items())
     return (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from loadtest.bench.absences import Absences
-from loadtest.bench.latency import Level, OpenSamples, added, calibrate, first_undisturbed, ratio
+from loadtest.bench.latency import Level, OpenSamples, added, calibrate, first_undisturbed, in_rounds, ratio
 from loadtest.bench.latency_report import grids, markdown
 from loadtest.bench.open_loop import DisturbedError, LoadGenerator, OpenLoop, OpenSample, sample, schedule
 from loadtest.testkit.kafka import free_port
@@ -81,6 +81,30 @@ def test_disturbed_sample_is_taken_again() -> None:
     assert first_undisturbed(lambda: next(runs)) == taken
 
 
+def test_disturbed_round_ends_the_measurement() -> None:
+    told: list[str] = []
+
+    def measure(way: str, rate: float, number: int) -> OpenSample:
+        if (way, number) == ("weir", 2):
+            raise DisturbedError("run it on a quieter machine")
+        return found(rate + number, 20.0, 30.0)
+
+    taken = in_rounds([LEVEL], ["direct", "weir"], 5, told.append, measure)
+    assert {way: [sample.p50 for sample in kept] for way, kept in taken[LEVEL].items()} == {
+        "direct": [20_000.0, 20_001.0],
+        "weir": [20_000.0, 20_001.0],
+    }
+    assert told[-1] == "round 3 of 5 and those after it are left out: run it on a quieter machine"
+
+
+def test_disturbed_first_round_is_an_error() -> None:
+    def measure(way: str, rate: float, number: int) -> OpenSample:
+        raise DisturbedError("run it on a quieter machine")
+
+    with pytest.raises(DisturbedError, match="quieter machine"):
+        in_rounds([LEVEL], ["direct", "weir"], 5, pytest.fail, measure)
+
+
 def test_failed_load_is_not_repeated() -> None:
     runs = iter([CompletedProcess([], 1, "", "connection lost")])
     with pytest.raises(RuntimeError, match="connection lost"):
@@ -140,7 +164,7 @@ def test_tables_show_medians_and_paired_ratios() -> None:
 
 
 def test_summary_names_method_and_absent_proxies() -> None:
-    text = markdown({LEVEL: samples(direct=[10.0])}, {"haproxy": "not installed"}, [], 2, 2.0, "2026-11-22")
+    text = markdown({LEVEL: samples(direct=[10.0, 10.0])}, {"haproxy": "not installed"}, [], 2.0, "2026-11-22")
     assert "- `haproxy`: not installed\n" in text
     assert "turns of 2 s in 2 rounds" in text
 
