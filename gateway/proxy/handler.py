@@ -242,6 +242,8 @@ class Connection:
     `send_own_request` sends a request of Weir to the broker, before the requests that wait for the handler. The broker answers
     it as a request of this client. The client never sees the answer. If the connection ends first, there is no callback.
 
+    `keep` counts memory (bytes, negative: less) that a handler keeps of requests until their answers. Raises EndConnection.
+
     `authentication_gate` is None once the client has authenticated. `raw` takes the next frame if that is not a request.
     `peer` is the client's address for the log. Each of `on_close` is called when the connection is gone. `direction` is the
     state of the way from the client to the broker. `due` are the answers that the client has not got whole. `ending` is the
@@ -251,24 +253,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_refuse",
-        "authentication",
-        "authentication_gate",
-        "client",
-        "direction",
-        "due",
-        "ending",
-        "fetch",
-        "on_close",
-        "peer",
-        "produce",
-        "raw",
-        "ready",
-        "send_own_request",
-        "share_fetch",
-        "slot",
-        "software",
-        "throttle",
+        "_refuse", "authentication", "authentication_gate", "client", "direction", "due", "ending", "fetch", "keep",
+        "on_close", "peer", "produce", "raw", "ready", "send_own_request", "share_fetch", "slot", "software", "throttle",
     )  # fmt: skip
 
     def __init__(
@@ -279,7 +265,9 @@ class Connection:
         send_own_request: SendOwnRequest,
         due: DueAnswers,
         authentication_gate: RequestGate | None = None,
+        keep: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self.keep = keep
         self.client = client
         self.due = due
         self.throttle = throttle
