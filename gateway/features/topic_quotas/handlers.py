@@ -272,12 +272,11 @@ class DescribeConfigs:
             threshold = self._thresholds.threshold(topic)
             if threshold.effective is not None and (not keys or KEY in keys):
                 self._found[topic] = DescribedThreshold(shown(threshold.dynamic), shown(threshold.file))
-        request.intercept(self)
+        if self._found:
+            request.intercept(self, longest=MAX_DESCRIBED_BYTES)
         return FORWARD
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
-        if not self._found or len(frame) > MAX_DESCRIBED_BYTES:
-            return frame
         return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
 
 

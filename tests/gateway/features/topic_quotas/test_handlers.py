@@ -503,3 +503,17 @@ def test_config_not_asked_for_is_left_out():
     t.client_sends(describe(1, (TOPIC, "orders", [OTHER_KEY])))
     t.broker_answers(described(1, (TOPIC, "orders", 0, [])))
     t.client_got(described(1, (TOPIC, "orders", 0, [])))
+
+
+@pytest.mark.parametrize(("topic", "values"), [("orders", 40), ("logs", 1)], ids=["long", "without threshold"])
+def test_answer_without_a_change_passes_as_it_comes(topic, values):
+    """A client that describes all topics of a cluster gets tens of megabytes."""
+    budget = CollectBudget()
+    t = Transcript(handlers=handler_factories(Api()), collect_budget=budget)
+    answer = described(1, (TOPIC, topic, 0, [config(OTHER_KEY, ("x" * 30_000, 5))] * values))
+    t.client_sends(describe(1, (TOPIC, topic, None)))
+    t.broker_answers(answer[:20_000])
+    t.client_got(answer[:20_000])
+    t.broker_answers(answer[20_000:])
+    t.client_got(answer[20_000:])
+    assert budget.answers.holders == 0
