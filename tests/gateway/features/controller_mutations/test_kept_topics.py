@@ -3,12 +3,14 @@
 import pytest
 
 from gateway.features.controller_mutations.costs import KnownTopics
+from gateway.features.controller_mutations.creation_by_broker import NAME_BYTES
 from gateway.features.controller_mutations.handlers import TOPIC_BYTES, handler_factories
 from gateway.proxy.collected import UNCOUNTED_BYTES, CollectBudget
 from gateway.proxy.handler import EndConnection
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.settings import QuotaSettings
 from tests.gateway.features.controller_mutations import mutation_session as m
+from tests.gateway.features.controller_mutations.test_creation_by_broker import Gateway, asks
 from tests.gateway.proxy import messages
 from tests.gateway.proxy.transcript import Transcript
 
@@ -20,6 +22,12 @@ def transcript(budget, rate=None):
     limits = {} if rate is None else {"controller_mutation_rate": rate}
     settings = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),))
     return Transcript(settings, handlers=handler_factories(KnownTopics()), collect_budget=budget)
+
+
+def owe(t):
+    """Put the client's bucket in debt."""
+    t.core.client.use("etl", t.now)
+    t.core.client.bucket("controller_mutation", t.now).charge(100, t.now)
 
 
 def test_topics_count_until_the_answer():
@@ -47,13 +55,24 @@ def test_topics_count_while_they_are_looked_up():
 def test_topics_of_an_answered_request_do_not_count(version):
     budget = CollectBudget()
     t = transcript(budget, rate=2.0)
-    t.core.client.use("etl", t.now)
-    t.core.client.bucket("controller_mutation", t.now).charge(100, t.now)
+    owe(t)
     t.client_sends(m.delete(1, MANY, version=version))
     t.broker_answers(m.metadata_answer(1, dict.fromkeys(MANY, 3)))
     t.run_ready()
     assert t.paused
     assert budget.answers.held == 0
+
+
+@pytest.mark.parametrize("version", [3, 12], ids=["deferred", "forwarded"])
+def test_names_of_a_metadata_request_count_while_looked_up(version):
+    t = Gateway().session()
+    budget = t.core.responses.held._budget
+    owe(t)
+    t.client_sends(asks(MANY, version=version))
+    assert budget.held == NAME_BYTES * len(MANY) - UNCOUNTED_BYTES
+    t.broker_answers(m.metadata_answer(1, dict.fromkeys(MANY, 0)))
+    t.run_ready()
+    assert budget.held == 0
 
 
 def test_connection_with_most_topics_ends_for_another():
