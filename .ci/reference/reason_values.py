@@ -14,7 +14,10 @@ REASONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "weir_protocol_errors_total": {
         "bad_count": ("a count or a length of a text that does not fit into its frame", _EITHER),
         "bad_length": ("bytes are missing or left over in a frame", _EITHER),
-        "bad_tags": ("the tagged fields of an answer are out of order, or leave no room for addresses", _BROKER_BUG),
+        "bad_tags": (
+            "the tagged fields of an answer are out of order, leave no room for addresses, or are longer than 256 KiB",
+            _BROKER_BUG,
+        ),
         "bad_varint": ("a number of variable length is too long", _EITHER),
         "broker_order": ("the broker answers in another order than it was asked", _BROKER_BUG),
         "broker_other_cluster": (

@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
     # Rich is imported here, so that other commands start without it.
     from gateway.admin.admin_client import AdminUnreachableError
     from gateway.admin.explain_table import ask_explanation, print_explanation
-    from gateway.admin.explanation import ClientNames, explain_client
+    from gateway.admin.explanation import ClientNames, Explanations
     from gateway.admin.table import stdout_console
     from gateway.config.places import Places
 
@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
         text = read_config_text(options.config)
         config = parse_config(text, source=str(options.config))
         lines = read_document(text, source=str(options.config)).lines
-        answer = explain_client(client, Places(config, str(options.config), lines), {})
+        answer = Explanations(Places(config, str(options.config), lines), {}).of(client)
         if config.quota_admins:
             answer["notes"].append(_NOT_IN_THE_FILE)
     if options.json:

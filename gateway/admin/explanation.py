@@ -48,44 +48,53 @@ class ClientNames(NamedTuple):
     catch_up: bool = False
 
 
-def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) -> dict[str, Any]:
-    """The answer as JSON values, without the current use."""
-    config = places.config
-    table = CandidateTable(places.quotas.rows, dynamic)
-    shadows = ShadowTable(places.quotas.rows, dynamic)
-    claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
-    behind = ANY_LAG if client.catch_up else 0
-    match = GroupTable(places.quotas.groups).match(client.user, client.client_id, client.ip, claims, behind)
-    groups = places.quotas.groups
-    path = [] if match is None else lineage(match[0].name, {group.name: group.parent for group in groups})
-    quotas = []
-    for kind in KINDS.values():
-        if "ip" not in kind.entity_types:
-            own = table.of_client(kind.config_key, client.user, client.client_id)
-            if kind.api is None or any(each.limit is not None for each in own[1]):
-                quotas.append(_quota(kind, *own, places))
-            if match is not None and not own[0].exempt:
-                of_groups = [table.of_group(kind.config_key, name) for name in path]
-                quotas += [_quota(kind, *of_group, places) for of_group in of_groups if of_group[0].limit is not None]
-            continue
-        of_names = [table.of_user(kind.config_key, client.user)] if "user" in kind.entity_types else []
-        of_names += [table.of_address(kind.config_key, client.ip)] if client.ip else []
-        counting = [each for each in of_names if each[0].exempt or each[0].limit is not None]
-        # Two rows without a limit would look the same.
-        quotas += [_quota(kind, *each, places) for each in counting or of_names[:1]]
-    return {
-        "client": client._asdict(),
-        "running": False,
-        "enforce": config.quotas.enforce,
-        "notes": _notes(client, config, places.quotas.groups),
-        "group": match and {**_group(*match, places), "path": path[::-1], "shares": _shares(match[0], places, dynamic)},
-        "quotas": quotas,
-        "shadows": [_shadow(*each, places) for each in _shadows_of(client, path, shadows)],
-        "connections": _connections(client, config, places, table),
-        "topics": _topics(client, config, places, table),
-        "volumes": _volumes(client, config, places, table),
-        "binds": _binds(quotas, path[:-1]),
-    }
+class Explanations:
+    """The quotas of one moment, to explain any number of clients. With thousands of entities, they take long to prepare."""
+
+    def __init__(self, places: Places, dynamic: DynamicQuotas) -> None:
+        self._places = places
+        self._table = CandidateTable(places.quotas.rows, dynamic)
+        self._shadows = ShadowTable(places.quotas.rows, dynamic)
+        self._groups = GroupTable(places.quotas.groups)
+
+    def of(self, client: ClientNames) -> dict[str, Any]:
+        """The answer as JSON values, without the current use."""
+        places, table = self._places, self._table
+        config = places.config
+        claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
+        behind = ANY_LAG if client.catch_up else 0
+        match = self._groups.match(client.user, client.client_id, client.ip, claims, behind)
+        groups = places.quotas.groups
+        path = [] if match is None else lineage(match[0].name, {group.name: group.parent for group in groups})
+        quotas = []
+        for kind in KINDS.values():
+            if "ip" not in kind.entity_types:
+                own = table.of_client(kind.config_key, client.user, client.client_id)
+                if kind.api is None or any(each.limit is not None for each in own[1]):
+                    quotas.append(_quota(kind, *own, places))
+                if match is not None and not own[0].exempt:
+                    of_groups = [table.of_group(kind.config_key, name) for name in path]
+                    quotas += [_quota(kind, *of_group, places) for of_group in of_groups if of_group[0].limit is not None]
+                continue
+            of_names = [table.of_user(kind.config_key, client.user)] if "user" in kind.entity_types else []
+            of_names += [table.of_address(kind.config_key, client.ip)] if client.ip else []
+            counting = [each for each in of_names if each[0].exempt or each[0].limit is not None]
+            # Two rows without a limit would look the same.
+            quotas += [_quota(kind, *each, places) for each in counting or of_names[:1]]
+        return {
+            "client": client._asdict(),
+            "running": False,
+            "enforce": config.quotas.enforce,
+            "notes": _notes(client, config, places.quotas.groups),
+            "group": match
+            and {**_group(*match, places), "path": path[::-1], "shares": _shares(match[0], groups, table.quotas)},
+            "quotas": quotas,
+            "shadows": [_shadow(*each, places) for each in _shadows_of(client, path, self._shadows)],
+            "connections": _connections(client, config, places, table),
+            "topics": _topics(client, config, places, table),
+            "volumes": _volumes(client, config, places, table),
+            "binds": _binds(quotas, path[:-1]),
+        }
 
 
 def with_use(answer: Mapping[str, Any], rows: Sequence[JsonObject]) -> dict[str, Any]:
@@ -136,12 +145,11 @@ def _group(group: Group, rule: GroupRule, places: Places) -> dict[str, str]:
     return {"name": group.name, "rule": str(rule), "set_in": places.of_entity(str(group.quota), _FILE)}
 
 
-def _shares(group: Group, places: Places, dynamic: DynamicQuotas) -> list[dict[str, Any]]:
+def _shares(group: Group, groups: Sequence[Group], table: QuotaTable) -> list[dict[str, Any]]:
     """The group's part of each capacity that it shares, if every group wants everything."""
-    table = QuotaTable(places.quotas.rows, dynamic)
     found = []
     for kind in KINDS.values():
-        tree = KindTree(kind.config_key, places.quotas.groups, table) if kind.config_key in table.keys else None
+        tree = KindTree(kind.config_key, groups, table) if kind.config_key in table.keys else None
         if tree is not None and tree.parents.get(group.name) is not None:
             position = tree.positions[group.name]
             found.append(

@@ -11,7 +11,7 @@ from gateway.admin.config_answer import config_answer
 from gateway.admin.configured import CONFIGURED, configured_rows
 from gateway.admin.connection_list import CONNECTIONS, ConnectionList, connections_page
 from gateway.admin.entity_page import EXPLAIN, explain_page
-from gateway.admin.explanation import ClientNames, explain_client, with_use
+from gateway.admin.explanation import ClientNames, Explanations, with_use
 from gateway.admin.forgive import FORGIVE, forgive_page
 from gateway.admin.group_list import GROUPS, groups_page
 from gateway.admin.http import Page, PageServer, TcpAddress, answered, json_page, readiness, shared, shared_metrics
@@ -20,6 +20,7 @@ from gateway.admin.live import GatewaySnapshots, LiveFeed
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.pieces import Pieces
+from gateway.admin.single_flight import SingleFlight
 from gateway.admin.usage_pages import UsagePages
 from gateway.admin.view import AdminView
 from gateway.features.catalogue import FEATURES
@@ -43,6 +44,7 @@ class AdminServer(PageServer):
             "/api/facts": shared(self._facts),
             ACTIVE: shared(self._active),
         }
+        self._explanations = SingleFlight(self._prepared)
         self._usage = UsagePages(view.rows, self._muted, view.effective, view.wall)
         pages |= self._usage.pages() | {EXPLAIN: explain_page(self._explain)}
         self._connections = ConnectionList(view.sessions, view.monotonic, view.wall)
@@ -76,9 +78,13 @@ class AdminServer(PageServer):
         view = self._view
         return await json_page({"rows": await in_slices(view.engine.active_rows(view.monotonic(), ACTIVE_SECONDS))})
 
-    async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
+    async def _prepared(self) -> Explanations:
         # Thousands of entities take long, so a thread looks through them.
-        answer = await asyncio.to_thread(explain_client, client, self._view.effective.places(), self._view.dynamic())
+        return await asyncio.to_thread(Explanations, self._view.effective.places(), self._view.dynamic())
+
+    async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
+        explanations = await self._explanations.get()
+        answer = await asyncio.to_thread(explanations.of, client)
         return with_use(answer, (await self._usage.usage()).rows)
 
     async def _reported(self, page: str) -> JsonObject:

@@ -13,7 +13,7 @@ MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """The limit for collected answers, and for Weir's own. They count until the client has read them: otherwise a client that
-reads nothing could hold any number of bytes."""
+reads nothing could hold any number of bytes. The topics that handlers keep of requests until their answers count as well."""
 
 MAX_GAPS_BYTES: Final = 64 * 1024 * 1024
 """The limit for the refused batches that have to come again (`SequenceGaps`)."""
@@ -125,7 +125,7 @@ class CollectBudget:
     def __init__(self) -> None:
         self.requests = Budget(MAX_COLLECTED_BYTES, "unfinished requests")
         self.records = Budget(MAX_RECORDS_BYTES, "unfinished requests")
-        self.answers = Budget(MAX_ANSWER_BYTES, "answers that it collects or makes")
+        self.answers = Budget(MAX_ANSWER_BYTES, "answers that it collects or makes, and of requests without an answer")
         self.gaps = Budget(MAX_GAPS_BYTES, "refused batches that have to come again")
 
 
@@ -177,16 +177,24 @@ class HeldAnswers(Holder):
     """The bytes of answers that one connection holds whole, collected ones and Weir's own.
 
     One answer arrives, own answers wait for their turn, and the client has not read others. The client may get more bytes than
-    have arrived: Weir adds the results of refused partitions. `close`: the broker's last answers wait for nobody.
+    have arrived: Weir adds the results of refused partitions. `close`: the broker's last answers wait for nobody. The memory
+    that handlers keep of requests until their answers counts as well.
     """
 
-    __slots__ = ("_arriving", "_unread", "waiting")
+    __slots__ = ("_arriving", "_kept", "_unread", "waiting")
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
         self._arriving = 0
+        self._kept = 0
         self.waiting = 0  # bytes of Weir's own answers that wait for their turn
         self._unread = 0
+
+    def keep(self, size: int) -> None:
+        """A handler keeps so many bytes more (negative: fewer). Raises EndConnection as `settle`."""
+        self._kept += size
+        self._hold()
+        self._budget.check(self)
 
     def begin(self, size: int) -> None:
         """An answer of `size` bytes begins to arrive."""
@@ -228,4 +236,19 @@ class HeldAnswers(Holder):
         self._budget.check(self)
 
     def _hold(self) -> None:
-        self._count(self._arriving + self.waiting + self._unread)
+        self._count(self._arriving + self.waiting + self._unread + self._kept)
+
+
+class KeptBytes:
+    """The memory that a handler keeps of one request. `keep` is the connection's (`Connection.keep`)."""
+
+    __slots__ = ("_keep", "_size")
+
+    def __init__(self, keep: Callable[[int], None]) -> None:
+        self._keep = keep
+        self._size = 0
+
+    def are(self, size: int) -> None:
+        """It keeps so many bytes now. Raises EndConnection."""
+        before, self._size = self._size, size
+        self._keep(size - before)

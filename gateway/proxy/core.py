@@ -46,7 +46,13 @@ class SessionCore:
         fetch = FetchHandler(self.client, self.throttle)
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
         self.connection = connection = Connection(
-            self.client, self.throttle, wire, self._send_own_request, self.responses, context.authentication_gate
+            self.client,
+            self.throttle,
+            wire,
+            self._send_own_request,
+            self.responses,
+            context.authentication_gate,
+            self.responses.held.keep,
         )
         fast_path = FastPath(
             self.client,

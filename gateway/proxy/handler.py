@@ -3,6 +3,7 @@
 A handler factory makes the handler of each request of its API. `ResponseStream` returns the responses.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -91,9 +92,9 @@ class Request:
     def whole(self) -> bool:
         return self.after <= len(self.data)
 
-    def intercept(self, handler: "ResponseHandler", lose: "Lose | None" = None) -> None:
-        """Let a handler change the broker's answer to the request. `lose` is as in `InterceptedRequest`."""
-        self.entry.special = InterceptedRequest(handler, lose=lose)
+    def intercept(self, handler: "ResponseHandler", lose: "Lose | None" = None, *, longest: int = sys.maxsize) -> None:
+        """Let a handler change the broker's answer to the request. The options are as in `InterceptedRequest`."""
+        self.entry.special = InterceptedRequest(handler, lose=lose, longest=longest)
 
     def cut(self) -> tuple[bytes, RequestHeader]:
         """The whole frame, and the header with its offset into that frame."""
@@ -193,15 +194,19 @@ Lose = Callable[[float], None]
 class InterceptedRequest(Special):
     """A request whose answer goes through a handler. `raw`: not a request but bytes behind their length, as is the answer.
 
-    With `lose`, the broker's connection stays open for the answer after the client has gone.
+    With `lose`, the broker's connection stays open for the answer after the client has gone. An answer of more than `longest`
+    bytes passes as it comes, and the handler does not see it.
     """
 
-    __slots__ = ("handler", "lose", "raw")
+    __slots__ = ("handler", "longest", "lose", "raw")
 
-    def __init__(self, handler: ResponseHandler, *, raw: bool = False, lose: Lose | None = None) -> None:
+    def __init__(
+        self, handler: ResponseHandler, *, raw: bool = False, lose: Lose | None = None, longest: int = sys.maxsize
+    ) -> None:
         self.handler = handler
         self.raw = raw
         self.lose = lose
+        self.longest = longest
 
 
 class OwnAnswer(Special):
@@ -242,6 +247,8 @@ class Connection:
     `send_own_request` sends a request of Weir to the broker, before the requests that wait for the handler. The broker answers
     it as a request of this client. The client never sees the answer. If the connection ends first, there is no callback.
 
+    `keep` counts memory (bytes, negative: less) that a handler keeps of requests until their answers. Raises EndConnection.
+
     `authentication_gate` is None once the client has authenticated. `raw` takes the next frame if that is not a request.
     `peer` is the client's address for the log. Each of `on_close` is called when the connection is gone. `direction` is the
     state of the way from the client to the broker. `due` are the answers that the client has not got whole. `ending` is the
@@ -251,24 +258,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_refuse",
-        "authentication",
-        "authentication_gate",
-        "client",
-        "direction",
-        "due",
-        "ending",
-        "fetch",
-        "on_close",
-        "peer",
-        "produce",
-        "raw",
-        "ready",
-        "send_own_request",
-        "share_fetch",
-        "slot",
-        "software",
-        "throttle",
+        "_refuse", "authentication", "authentication_gate", "client", "direction", "due", "ending", "fetch", "keep",
+        "on_close", "peer", "produce", "raw", "ready", "send_own_request", "share_fetch", "slot", "software", "throttle",
     )  # fmt: skip
 
     def __init__(
@@ -279,7 +270,9 @@ class Connection:
         send_own_request: SendOwnRequest,
         due: DueAnswers,
         authentication_gate: RequestGate | None = None,
+        keep: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self.keep = keep
         self.client = client
         self.due = due
         self.throttle = throttle

@@ -142,7 +142,7 @@ class RequestStream:
             while cost and splitter.pos < len(splitter.data):
                 cost = 0 if left <= 0 and self._defer_to_next_turn(now) else self._take_next(now)
                 left -= cost
-        except ProtocolError:
+        except (ProtocolError, EndConnection):
             # The requests before the bad one are charged, and a client with acks=0 takes them for done.
             splitter.flush()
             splitter.begin(b"", 0)

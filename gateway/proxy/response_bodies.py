@@ -13,6 +13,8 @@ from protocol.bodies.lag_scanner import LagScanner
 from protocol.bodies.node_endpoints import endpoints_since, rewrite_tail, section_offset
 from protocol.bodies.tail_scanner import TailScanner
 from protocol.cursor import INT32
+from protocol.errors import InvalidFrame
+from protocol.framing import MAX_HEAD_BYTES
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
 Rewrite = Callable[[int, bytes, Translate, Learn | None], bytes]
@@ -160,7 +162,8 @@ class CollectedBody:
 class SearchedBody:
     """A response of any length, passed on as it comes up to the throttle time or the addresses at its end (KIP-951).
 
-    Its length went out long before, so the addresses are replaced by addresses of the same total length.
+    Its length went out long before, so the addresses are replaced by addresses of the same total length. No answer's end is
+    longer than the brokers of a Metadata answer may be. Methods raise InvalidFrame.
     """
 
     def __init__(self, api_key: int, version: int, translate: Translate, time_left_ms: Callable[[float], int]) -> None:
@@ -170,7 +173,7 @@ class SearchedBody:
         self._version = version
         self._translate = translate
         self._time_left_ms = time_left_ms
-        self._tail: bytearray | None = None
+        self._tail = bytearray()
 
     def begin(self, chunk: bytes, start: int, now: float) -> tuple[Data, ...]:
         """As `feed` for the first bytes, with our throttle time if it is at the beginning and longer. Raises Incomplete."""
@@ -185,17 +188,16 @@ class SearchedBody:
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
         view = memoryview(chunk)
-        if self._tail is not None:
-            self._tail += view[start:end]
-            return b""
         tail = start + self._scanner.feed(chunk, start, end)
         if tail < end:
-            self._tail = bytearray(view[tail:end])
+            self._tail += view[tail:end]
+            if len(self._tail) > MAX_HEAD_BYTES:
+                raise InvalidFrame("bad_tags", f"the addresses at the end of an answer take more than {MAX_HEAD_BYTES} bytes")
         return view[start:tail]
 
     def finish(self, now: float) -> Data:
         tail = self._tail
-        if tail is None:
+        if not tail:
             return b""
         section = section_offset(self._api_key)
         left = self._time_left_ms(now)

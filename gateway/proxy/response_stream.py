@@ -232,7 +232,7 @@ class ResponseStream:
         api_key, version, special = entry.api_key, entry.version, entry.special
         if isinstance(special, OwnRequest):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
-        if isinstance(special, InterceptedRequest):
+        if isinstance(special, InterceptedRequest) and after - pos <= special.longest:
             handler, translate, learn = special.handler, self._context.translate, self._context.learn
             return self._collect(
                 pieces, chunk, start, pos, after, now,

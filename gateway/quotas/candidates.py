@@ -28,28 +28,28 @@ class CandidateTable:
     """The values of the config file and of the quota API, kept apart, and the table that joins them."""
 
     def __init__(self, file: Sequence[EntityQuota], dynamic: DynamicQuotas) -> None:
-        self._table = QuotaTable(file, dynamic)
+        self.quotas: Final = QuotaTable(file, dynamic)
         self._file: Mapping[ClientQuotaEntity, EntityQuota] = {quota.entity.shortened(): quota for quota in file}
         self._dynamic: DynamicQuotas = {entity.shortened(): limits for entity, limits in dynamic.items()}
 
     def of_client(self, key: str, user: str, client_id: str) -> tuple[Resolution, list[Candidate]]:
         """The quota `key` of a client, and all values that match the client, most specific first."""
-        resolution = self._table.resolve(key, user, client_id)
+        resolution = self.quotas.resolve(key, user, client_id)
         return resolution, self._candidates(key, [entity for entity, _ in client_levels(user, client_id)], resolution)
 
     def of_user(self, key: str, user: str) -> tuple[Resolution, list[Candidate]]:
         """The limit `key` of a whole user, and all values that match it."""
-        resolution = self._table.resolve_user(key, user)
+        resolution = self.quotas.resolve_user(key, user)
         return resolution, self._candidates(key, [entity for entity, _ in user_levels(user)], resolution)
 
     def of_group(self, key: str, group: str) -> tuple[Resolution, list[Candidate]]:
         """The ceiling `key` of a group, and its values in the file and the quota API."""
-        resolution = self._table.resolve_group(key, group)
+        resolution = self.quotas.resolve_group(key, group)
         return resolution, self._candidates(key, [ClientQuotaEntity(group=group)], resolution)
 
     def of_address(self, key: str, ip: str) -> tuple[Resolution, list[Candidate]]:
         """The quota `key` of an address, and all values that match it."""
-        resolution = self._table.resolve_ip(key, ip)
+        resolution = self.quotas.resolve_ip(key, ip)
         entities = [ClientQuotaEntity(ip=ip), ClientQuotaEntity(ip=DEFAULT)]
         return resolution, self._candidates(key, entities, resolution)
 

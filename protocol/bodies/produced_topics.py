@@ -3,8 +3,7 @@
 Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
-from array import array
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -75,41 +74,6 @@ class ProducedTopic:
         self.end = first
 
 
-class PartitionSizes:
-    """The bytes of records for each partition of a request, except those in `cut`.
-
-    Takes 8 bytes a partition, and for each topic 8 bytes and its key: many requests may be in flight.
-    """
-
-    __slots__ = ("_ends", "_indexes", "_key_ends", "_keys", "_sizes")
-
-    def __init__(self, topics: Iterable[ProducedTopic], cut: "Cut" = frozenset()) -> None:
-        topics = list(topics)
-        self._keys = b"".join([topic.key for topic in topics])
-        self._key_ends = array("i")
-        self._ends = array("i")  # the number of partitions up to the end of each topic
-        self._indexes = array("i")
-        self._sizes = array("i")
-        key_end = 0
-        for number, topic in enumerate(topics):
-            for position, partition in enumerate(topic.partitions):
-                if (number, position) not in cut:
-                    self._indexes.append(partition.partition_index)
-                    self._sizes.append(partition.size)
-            key_end += len(topic.key)
-            self._key_ends.append(key_end)
-            self._ends.append(len(self._sizes))
-
-    def __iter__(self) -> Iterator[tuple[bytes, int, int]]:
-        """Yields the key of the topic, the partition's index, and the bytes of its records."""
-        start = key_start = 0
-        for key_end, end in zip(self._key_ends, self._ends, strict=True):
-            key = self._keys[key_start:key_end]
-            for index in range(start, end):
-                yield key, self._indexes[index], self._sizes[index]
-            start, key_start = end, key_end
-
-
 class ProduceScanner:
     """Scans one Produce request that arrives in chunks of any length. Keeps no records.
 
@@ -117,7 +81,8 @@ class ProduceScanner:
     than a multiple of its length.
 
     Offsets count from the frame's first byte, which belongs to the length field. The array of topics spans `array_start` to
-    `array_end`. `acks` and `topics` are complete once `done` is True. The scanner ignores the bytes behind the topics.
+    `array_end`. `acks` and `topics` are complete once `done` is True, but for topics that `PartitionSizes.drain` has taken. The
+    scanner ignores the bytes behind the topics.
     """
 
     __slots__ = (

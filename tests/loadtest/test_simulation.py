@@ -37,7 +37,7 @@ from loadtest.simulation.series import Series
 from loadtest.simulation.shrink import shrink
 from loadtest.simulation.styles import plan_of
 from loadtest.testkit.paths import CHECKOUT
-from protocol.bodies.produced_topics import PartitionSizes
+from protocol.bodies.partition_sizes import PartitionSizes
 
 SEEDS = 200
 MUTANT_SEEDS = 60

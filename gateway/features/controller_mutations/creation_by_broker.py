@@ -16,6 +16,7 @@ from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.handlers import have_limits
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
+from gateway.proxy.collected import KeptBytes
 from gateway.proxy.handler import (
     COLLECT,
     DEFER,
@@ -40,6 +41,9 @@ from protocol.cursor import MAX_ELEMENTS
 from protocol.error_codes import ErrorCode
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
+
+NAME_BYTES: Final = 100
+"""The memory of one requested topic, until Weir's own requests are answered."""
 
 _KIND: Final = KIND.name
 _REMEDY: Final = "ask for the topics in several requests"
@@ -66,6 +70,7 @@ class MetadataHandler:
         self._quota: MutationQuota | None = None
         self._reservation: Reservation | None = None
         self._costs: dict[str, int] = {}  # of the creations without an answer
+        self._kept_bytes = KeptBytes(connection.keep)
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker for the requested topics, let it create those that the quota admits, and forward the request."""
@@ -81,6 +86,7 @@ class MetadataHandler:
                 return DEFER
             frame, moved = request.cut()
             self._request = metadata_request.read_request(header.api_version, frame, moved.body_offset)
+            self._kept_bytes.are(NAME_BYTES * len(self._request.names or ()))
             self._look_up(self._request, header, now)
         if self._lookups.pending:
             return WAIT
@@ -105,6 +111,7 @@ class MetadataHandler:
         def go_on() -> Verdict:
             if quota.late:
                 self._connection.throttle.defer(quota.refuse(now), now, quota.binding, ApiKey.METADATA)
+                self._kept_bytes.are(0)
                 return DEFER
             self._quota = quota
             quota.begin_turn(now)
@@ -120,6 +127,7 @@ class MetadataHandler:
 
     def _forward(self, request: MetadataRequest, whole: Request, now: float) -> Verdict:
         """Forward the request, from v4 on without the permission to create topics."""
+        self._kept_bytes.are(0)
         if request.permission >= 0 and request.creates:
             return Replace(metadata_request.without_creation(whole.cut()[0], request))
         if request.permission < 0 and self._quota is not None:

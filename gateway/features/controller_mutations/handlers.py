@@ -19,6 +19,7 @@ from gateway.features.controller_mutations.costs import Forecast, Forecasts, Kno
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.controller_mutations.turns import Place
 from gateway.features.controller_mutations.under_way import Reservation, UnderWay, WaitingRequest
+from gateway.proxy.collected import KeptBytes
 from gateway.proxy.handler import (
     COLLECT,
     DEFER,
@@ -49,6 +50,9 @@ from protocol.headers import RequestHeader
 MAX_CREATED_PARTITIONS: Final = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller drops the topics that the client may not create. Then it
 refuses a longer CreateTopics before it checks the quota."""
+
+TOPIC_BYTES: Final = 350
+"""The memory of one topic of a request, until the broker's answer. All of them may have 80 times the bytes of the request."""
 
 _KIND: Final = KIND.name
 # CreatePartitions charges the quota before it places replicas. If a request adds more than 10 000 partitions, KRaft creates the
@@ -86,6 +90,7 @@ class MutationHandler:
         self._waiting = WaitingRequest(connection, under_way)
         self._reservation: Reservation | None = None
         self._quota: MutationQuota | None = None  # None once the forwarded topics are charged
+        self._kept_bytes = KeptBytes(connection.keep)
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker for the requested topics, and decide after its answer."""
@@ -145,6 +150,7 @@ class MutationHandler:
             return None
         self._connection.throttle.defer(quota.refuse(now), now, quota.binding, int(self._key))
         self._place.deferred = True
+        self._kept_bytes.are(0)
         return DEFER
 
     def _forward(self, quota: MutationQuota, request: Request, now: float) -> Verdict:
@@ -156,6 +162,7 @@ class MutationHandler:
             if verdict[0] > 0.0:
                 self._connection.throttle.start(verdict, now, quota.binding, request.entry)
             refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
+            self._kept_bytes.are(0)
             return Answer(topic_lists.make_answer(self._key, self._version, header.correlation_id, refusals))
         self._quota = quota
         quota.begin_turn(now)
@@ -172,6 +179,7 @@ class MutationHandler:
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Charge the topics by the broker's results, and add Weir's own results."""
+        self._kept_bytes.are(0)
         response = topic_lists.read_response(self._key, self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
@@ -203,6 +211,7 @@ class MutationHandler:
         self._version = header.api_version
         self._request = topic_lists.read_request(self._key, header.api_version, frame, header.body_offset)
         self._topics = [_Topic(requested) for requested in self._request.topics]
+        self._kept_bytes.are(TOPIC_BYTES * len(self._topics))
         self._forecasts = Forecasts(self._key, self._known)
         if not self._limited(now):
             return  # without a limit, the metadata known already are enough to measure the request

@@ -14,6 +14,7 @@ from gateway.alter_queue import AlterTask
 from gateway.alter_right import AlterRight
 from gateway.alterations import QuotaApiError
 from gateway.features.topic_quotas.thresholds import KEY, TopicThresholds, parse, parts_of, shown
+from gateway.proxy.collected import KeptBytes
 from gateway.proxy.handler import (
     COLLECT,
     DEFER,
@@ -39,6 +40,9 @@ from protocol.headers import RequestHeader
 
 MAX_DESCRIBED_BYTES: Final = 1 << 20
 """The longest answer to DescribeConfigs to which Weir adds thresholds: some 150 topics. Longer answers pass unchanged."""
+
+OP_BYTES: Final = 300
+"""The memory of one change of a config, until the broker's answer."""
 
 _KEY_BYTES: Final = KEY.encode()
 _NOT_THERE: Final = frozenset(
@@ -80,6 +84,7 @@ class AlterConfigs:
         self._own: dict[int, _TopicChange] = {}
         self._task: AlterTask | None = None
         self._forwarded: set[int] = set()
+        self._kept_bytes = KeptBytes(connection.keep)
         self._key = 0
         self._version = 0
         self._correlation_id = 0
@@ -94,6 +99,8 @@ class AlterConfigs:
             self._parse(*request.cut())
             if self._own and self._connection.waits_for_answers(now):
                 return DEFER
+            if self._own:
+                self._kept_bytes.are(OP_BYTES * sum([1 + len(resource.ops) for resource in self._request.resources]))
         if not self._begun:
             if any(own.changes for own in self._own.values()) and not self._right.known(request.header, now):
                 return WAIT
@@ -101,7 +108,10 @@ class AlterConfigs:
             self._begin(request.header, now)
         if self._lookups.pending or (self._task is not None and self._task.alteration is None):
             return WAIT
-        return self._forward_rest(request, now) if self._own else FORWARD
+        if self._own:
+            return self._forward_rest(request, now)
+        self._kept_bytes.are(0)
+        return FORWARD
 
     def _collect(self, request: Request, now: float) -> Verdict | None:
         """The verdict on a request that is not whole or too long; None if Weir opens it.
@@ -140,11 +150,13 @@ class AlterConfigs:
             # Otherwise a client that pipelines could have Weir keep the changes of a thousand requests.
             self._connection.throttle.hold(request.entry, now)
             return Replace(configs.keep(self._key, self._version, frame, self._request, kept))
+        self._kept_bytes.are(0)
         results = [self._result(resource, self._own.get(number)) for number, resource in enumerate(self._request.resources)]
         return Answer(configs.make_answer(self._key, self._version, self._correlation_id, results))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """Merge both results in the request's order, and undo Weir's part of a topic that the broker refuses."""
+        self._kept_bytes.are(0)
         theirs = configs.read_alter_response(self._key, self._version, frame)
         results: list[bytes] = []
         for number, resource in enumerate(self._request.resources):
@@ -260,12 +272,11 @@ class DescribeConfigs:
             threshold = self._thresholds.threshold(topic)
             if threshold.effective is not None and (not keys or KEY in keys):
                 self._found[topic] = DescribedThreshold(shown(threshold.dynamic), shown(threshold.file))
-        request.intercept(self)
+        if self._found:
+            request.intercept(self, longest=MAX_DESCRIBED_BYTES)
         return FORWARD
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
-        if not self._found or len(frame) > MAX_DESCRIBED_BYTES:
-            return frame
         return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
 
 

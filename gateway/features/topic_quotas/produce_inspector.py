@@ -9,6 +9,7 @@ from gateway.features.topic_quotas.producer_turns import ProducerTurns, TopicPro
 from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.features.topic_quotas.scoped_quotas import name_at_broker
 from gateway.features.topic_quotas.topic_meters import WINDOWED, TopicUse
+from gateway.proxy.collected import KeptBytes
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import TakeAnswer
@@ -17,9 +18,9 @@ from gateway.proxy.sequence_gaps import SequenceGaps
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
 from gateway.quotas.owned_places import owner_of
+from protocol.bodies.partition_sizes import PartitionSizes
 from protocol.bodies.produce import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (
-    PartitionSizes,
     ProducedTopic,
     ProduceResults,
     ProduceScanner,
@@ -97,14 +98,14 @@ class TopicInspector:
     def __init__(self, shared: TopicInspection, connection: Connection, gaps: SequenceGaps) -> None:
         self.shared = shared
         self.client = connection.client
-        self._connection = connection
+        self.connection = connection
         self._gaps = gaps
         self._producer: TopicProducer | None = None  # in the turns of its topics
 
     def end_for(self, error: int) -> None:
         """End the connection for the broker's error in a request with acks=0, as Kafka does."""
         name = name_of(error)
-        self._connection.end(f"the broker refuses a partition ({name}), and {NO_ANSWER}")
+        self.connection.end(f"the broker refuses a partition ({name}), and {NO_ANSWER}")
 
     def count(self, quotas: TopicQuotas, key: bytes, size: int, error: int, now: float, *, by_id: bool) -> None:
         """Count bytes of a topic by the broker's result."""
@@ -128,7 +129,7 @@ class TopicInspector:
             reason=reason,
             size=size,
             client=self.client,
-            origin=self._connection.throttle.origin,
+            origin=self.connection.throttle.origin,
             rate=use.measure(now),
             limit=quotas.threshold(use.name),
             total_rate=quotas.rate(now),
@@ -167,7 +168,7 @@ class TopicInspector:
             return over
         if self._producer is None:
             self._producer = TopicProducer(owner_of(self.client.user, self.client.ip))
-            self._connection.on_close += (partial(turns.leave, self._producer),)
+            self.connection.on_close += (partial(turns.leave, self._producer),)
         size = sum([partition.size for partition in topic.partitions])
         name = use.name if self.shared.at_broker is None else name_at_broker(self.client.broker, use.name)
         return turns.refuses(name, use, self._producer, size, quotas.threshold(use.name), now, over=over)
@@ -194,7 +195,8 @@ class InspectedRequest:
         self._by_id = header.api_version >= TOPIC_ID_SINCE
         self._scanner = ProduceScanner(header.api_version, frame_bytes, body_offset)
         self._cut: set[tuple[int, int]] = set()
-        self._sizes: PartitionSizes | None = None  # in place of the scanner's topics
+        self._sizes = PartitionSizes()  # of the forwarded partitions, in place of the scanner's
+        self._kept_bytes = KeptBytes(inspector.connection.keep)
 
     @property
     def ends(self) -> bool:
@@ -205,10 +207,9 @@ class InspectedRequest:
         return elements_of(self._scanner.topics)
 
     def scan(self, data: bytes, start: int, end: int, now: float) -> None:  # noqa: ARG002
-        scanner = self._scanner
-        scanner.feed(data, start, end)
-        if scanner.done and self._sizes is None:
-            self._note_sizes(scanner)
+        self._scanner.feed(data, start, end)
+        self._sizes.drain(self._scanner.topics)
+        self._kept_bytes.are(self._sizes.kept_bytes)
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
@@ -220,8 +221,13 @@ class InspectedRequest:
             self._quotas, frame, scan.topics, now, by_id=self._by_id, takes_turns=takes_turns
         )
         self._count_rejected(now)
-        self._note_sizes(scan)
-        return remainder(self._version, frame, scan, cut)
+        self._sizes = PartitionSizes(scan.topics, cut)
+        if not cut:
+            scan.topics = []  # only the answer to a rejected one needs the topics themselves
+        rest = remainder(self._version, frame, scan, cut)
+        if rest is not None:
+            self._kept_bytes.are(self._sizes.kept_bytes)
+        return rest
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Count the bytes of each topic by the broker's results, and add the results of the rejected partitions."""
@@ -246,7 +252,7 @@ class InspectedRequest:
         # Of a partition that is there twice, the broker appends the last valid records only.
         last: dict[tuple[bytes, int], int] = {}
         largest: dict[tuple[bytes, int], int] = {}  # of partitions that are there twice
-        for key, index, size in self._sizes or PartitionSizes(self._scanner.topics):
+        for key, index, size in self._sizes:
             partition = key, index
             if partition in last:
                 largest[partition] = max(size, last[partition], largest.get(partition, 0))
@@ -261,6 +267,7 @@ class InspectedRequest:
                 sizes[key, error] = sizes.get((key, error), 0) + size
         for (key, error), size in sizes.items():
             self._inspector.count(self._quotas, key, size, error, now, by_id=self._by_id)
+        self._kept_bytes.are(0)
         return results
 
     def answer(self, now: float) -> bytes:  # noqa: ARG002
@@ -275,9 +282,3 @@ class InspectedRequest:
             if sizes and use is not None:
                 quotas.throttled(use, sum(sizes))
                 self._inspector.report(quotas, use, QUOTA, sum(sizes), now)
-
-    def _note_sizes(self, scan: ProduceScanner) -> None:
-        """Note the forwarded partitions. Only the answer to a rejected one needs the topics themselves."""
-        self._sizes = PartitionSizes(scan.topics, self._cut)
-        if not self._cut:
-            scan.topics = []

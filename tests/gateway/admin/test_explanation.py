@@ -1,5 +1,6 @@
 """`weir explain`: offline from the config, and from a running gateway."""
 
+import asyncio
 import json
 from copy import deepcopy
 from io import StringIO
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from gateway.admin.admin_client import AdminUnreachableError
 from gateway.admin.explain_table import ask_explanation, print_explanation
-from gateway.admin.explanation import ClientNames, explain_client, with_use
+from gateway.admin.explanation import ClientNames, Explanations, with_use
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
@@ -19,7 +20,7 @@ from gateway.command_parser import DEFAULT_ADMIN
 from gateway.commands import _parser, main
 from gateway.config.load import parse_config
 from gateway.config.places import Places
-from gateway.quotas.entity import ClientQuotaEntity
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 from gateway.steps import at_once
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.rows import used
@@ -91,7 +92,7 @@ def test_use_is_explained_for_each_broker(config_file: Path) -> None:
     config_file.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
     places = Places(parse_config(config_file.read_text(), source="weir.yaml"), "weir.yaml")
     rows = [used(ratio, broker=broker, throttle_left=left) for broker, ratio, left in (("2", 1.5, 3.0), ("1", 0.2, 0.0))]
-    answer = with_use(explain_client(ClientNames("alice"), places, {}), at_once(described(rows, places, 0.0)))
+    answer = with_use(Explanations(places, {}).of(ClientNames("alice")), at_once(described(rows, places, 0.0)))
     found = [each for each in answer["quotas"] if each["key"] == "producer_byte_rate"]
     assert [(each["use"]["broker"], each["use"]["used_ratio"]) for each in found] == [("1", 0.2), ("2", 1.5)]
     assert "because it has used more than 512 KiB/s of user=alice at broker 2." in answer["binds"][0]
@@ -117,7 +118,7 @@ def test_use_of_a_group_with_a_parent_is_of_its_share(config_file: Path, left: f
 """
     places = Places(parse_config(CONFIG.replace("quotas:", f"quotas:{groups.rstrip()}"), source="weir.yaml"), "weir.yaml")
     rows = [used(1.2, user="", group="pay", level="group=pay", throttle_left=left)]
-    answer = with_use(explain_client(ClientNames("carol"), places, {}), at_once(described(rows, places, 0.0)))
+    answer = with_use(Explanations(places, {}).of(ClientNames("carol")), at_once(described(rows, places, 0.0)))
     assert says in answer["binds"][0]
 
 
@@ -272,6 +273,20 @@ async def test_gateway_knows_quotas_of_the_api(server: AdminServer, view: AdminV
     assert (fetch["limit"], fetch["set_in"]) == (7.0, "quota API (kafka-configs.sh)")
 
 
+async def test_simultaneous_requests_share_prepared_quotas(server: AdminServer, view: AdminView) -> None:
+    looks: list[int] = []
+
+    def dynamic() -> DynamicQuotas:
+        looks.append(1)
+        return {ClientQuotaEntity(f"user-{number}"): {"consumer_byte_rate": float(number)} for number in range(1, 21)}
+
+    object.__setattr__(view, "dynamic", dynamic)
+    clients = [ClientNames(f"user-{number}") for number in range(1, 21)]
+    answers = await asyncio.gather(*[server._explain(client, "") for client in clients])
+    found = [next(quota["limit"] for quota in answer["quotas"] if quota["kind"] == "fetch") for answer in answers]
+    assert (found, len(looks)) == ([float(number) for number in range(1, 21)], 1)
+
+
 async def test_silent_gateway_is_named(server: AdminServer) -> None:
     await server.stop()
     with pytest.raises(AdminUnreachableError, match="/api/explain can't be reached"):
@@ -400,7 +415,7 @@ def test_catch_up_selects_the_lane(options: list[str], name: str, tmp_path: Path
     )
     client = ClientNames("alice", catch_up=bool(options))
     print_explanation(
-        explain_client(client, Places(parse_config(LANE, source="weir.yaml"), "weir.yaml"), {}), Console(width=200)
+        Explanations(Places(parse_config(LANE, source="weir.yaml"), "weir.yaml"), {}).of(client), Console(width=200)
     )
     assert ("catching up" in capsys.readouterr().out) is bool(options)
 
@@ -414,7 +429,7 @@ def test_bad_claim_is_refused(with_groups: Path, capsys: pytest.CaptureFixture[s
 def test_table_names_the_group_and_its_members(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = parse_config(with_groups.read_text(), source="weir.yaml")
     client = ClientNames("alice", "job-7", claims=("a=b",))
-    print_explanation(explain_client(client, Places(config, "weir.yaml"), {}), Console(width=200))
+    print_explanation(Explanations(Places(config, "weir.yaml"), {}).of(client), Console(width=200))
     text = capsys.readouterr().out
     assert "user alice, client-id job-7, claim a=b" in text
     assert "Member of group jobs (weir.yaml:9) by the rule client-id=job-*" in text
@@ -422,7 +437,7 @@ def test_table_names_the_group_and_its_members(with_groups: Path, capsys: pytest
 
 
 def test_answer_of_an_older_gateway_has_the_same_text() -> None:
-    answer = explain_client(ClientNames("alice", "etl"), Places(parse_config(CONFIG, source="weir.yaml"), "weir.yaml"), {})
+    answer = Explanations(Places(parse_config(CONFIG, source="weir.yaml"), "weir.yaml"), {}).of(ClientNames("alice", "etl"))
     older = deepcopy(answer)
     del older["client"]["claims"], older["client"]["catch_up"], older["group"], older["shadows"]  # as 0.2.0
     del older["topics"]["at_each_broker"]
@@ -437,7 +452,7 @@ def test_answer_of_an_older_gateway_has_the_same_text() -> None:
 
 
 def test_text_shows_kinds_of_later_versions() -> None:
-    answer = explain_client(ClientNames("alice", "etl"), Places(parse_config(CONFIG, source="weir.yaml"), "weir.yaml"), {})
+    answer = Explanations(Places(parse_config(CONFIG, source="weir.yaml"), "weir.yaml"), {}).of(ClientNames("alice", "etl"))
     quotas = [{**quota, "kind": "of_later"} for quota in answer["quotas"]]
     console = Console(width=200, file=StringIO(), record=True)
     print_explanation({**answer, "quotas": quotas}, console)

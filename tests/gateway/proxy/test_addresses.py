@@ -8,6 +8,8 @@ import pytest
 from gateway.proxy.collected import CollectBudget, HeldAnswers
 from gateway.proxy.response_bodies import PLAIN, REWRITES, SEARCHED_SINCE, CollectedBody, DroppedBody, SearchedBody
 from protocol.api_keys import APIS, ApiKey
+from protocol.cursor import INT32
+from protocol.encoding import encode_uvarint
 from protocol.errors import InvalidFrame
 from protocol.framing import MAX_HEAD_BYTES
 from tests.gateway.proxy import messages as m
@@ -320,3 +322,19 @@ def test_searched_body_is_sent_up_to_tagged_fields():
     out = [bytes(body.feed(frame, at, min(at + 30, len(frame)))) for at in range(0, len(frame), 30)]
     assert b"".join(out) == frame[:-1]
     assert body.finish(0.0) == frame[-1:] == b"\0"
+
+
+@pytest.mark.parametrize("key", [ApiKey.FETCH, ApiKey.SHARE_FETCH], ids=lambda key: key.name)
+def test_endless_end_of_an_answer_is_not_held(key):
+    """The broker is trusted with the size of an answer, but Weir holds the end of it."""
+    version, head = (
+        (17, m.fetched(1, version=17))
+        if key == ApiKey.FETCH
+        else (1, codec.encode_response(key, 1, {"error_code": 0, "responses": []}, 1))
+    )
+    body = SearchedBody(key, version, only_first, lambda now: 0)
+    frame = INT32.pack(2**31 - 1) + head[4:-1] + b"\1\5" + encode_uvarint(2**30)
+    body.feed(frame, 0, len(frame))
+    more = bytes(MAX_HEAD_BYTES)
+    with pytest.raises(InvalidFrame, match="the addresses at the end of an answer"):
+        body.feed(more, 0, len(more))

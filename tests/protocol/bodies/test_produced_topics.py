@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
+from protocol.bodies.partition_sizes import PartitionSizes
 from protocol.bodies.produce import MAX_PRODUCE_ELEMENTS
 from protocol.bodies.produced_topics import (
-    PartitionSizes,
     ProduceScanner,
     merged,
     producer_sequence,
@@ -200,6 +200,36 @@ def test_sizes_of_many_topics_take_little_memory():
     tracemalloc.stop()
     assert list(sizes) == []
     assert kept_bytes < 16 * count
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", [1, 7, 64, 10_000])
+def test_drained_sizes_are_those_of_the_whole_request(version, by):
+    frame, body = request(version, some(version))
+    scanner, sizes = ProduceScanner(version, len(frame), body), PartitionSizes()
+    for start in range(body, len(frame), by):
+        scanner.feed(frame, start, min(start + by, len(frame)))
+        sizes.drain(scanner.topics)
+    assert scanner.done
+    assert list(sizes) == list(PartitionSizes(scan_whole(version, frame, body).topics))
+
+
+@pytest.mark.parametrize("partitions", [1, 5_000], ids=["topics", "partitions"])
+def test_unfinished_request_takes_little_memory(partitions):
+    """Its client may never send the rest."""
+    count = 5_000
+    topics = [(b"%04d" % number, [(0, b"", [])] * partitions, []) for number in range(count // partitions)]
+    frame = tagged_request(topics)
+    scanner, sizes = ProduceScanner(9, len(frame), 0), PartitionSizes()
+    tracemalloc.start()
+    for start in range(0, len(frame) - 2, 1_000):
+        scanner.feed(frame, start, min(start + 1_000, len(frame) - 2))
+        sizes.drain(scanner.topics)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not scanner.done
+    assert len(list(sizes)) == count
+    assert kept_bytes < 1.5 * sizes.kept_bytes < 36 * count
 
 
 def test_tagged_field_beyond_frame_is_invalid():

@@ -2,6 +2,8 @@
 
 import pytest
 
+from gateway.proxy.collected import UNCOUNTED_BYTES, CollectBudget
+from gateway.proxy.handler import EndConnection
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
@@ -122,3 +124,41 @@ def test_request_behind_a_dropped_one_is_charged():
     t.broker_got(produce(2, (COLD, {0: b"z" * 50}), acks=1))
     last = (len(request) - 1_004) % 100  # its last chunk is charged only if the request is taken
     assert t.row().amount_total == len(request) - 4 - last + len(behind) - 4
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_topics_of_unanswered_requests_have_a_budget(acks):
+    budget = CollectBudget()
+    t = Metered(collect_budget=budget)
+    names = [f"topic-{number:04}" for number in range(1_000)]
+    request = produce(1, *[(name, {0: None}) for name in names], acks=acks)
+    kept = len(names) * (len(names[0]) + 16)
+    t.client_sends(request[:-2], by=1_000)
+    assert budget.answers.held == kept - UNCOUNTED_BYTES
+    t.client_sends(request[-2:])
+    assert budget.answers.held == kept - UNCOUNTED_BYTES
+    t.broker_answers(produced(1, *[(name, {0: 0}) for name in names]))
+    assert budget.answers.held == 0
+
+
+def test_topics_of_forwarded_parts_have_a_budget():
+    budget = CollectBudget()
+    t = Metered(collect_budget=budget)
+    t.goes_over()
+    names = [f"topic-{number:04}" for number in range(1_000)]
+    t.client_sends(produce(1, (HOT, {0: b"x"}), *[(name, {0: None}) for name in names]))
+    assert budget.answers.held > 0
+    t.broker_answers(produced(1, *[(name, {0: 0}) for name in names]))
+    assert budget.answers.held == 0
+
+
+def test_unfinished_requests_of_one_client_end_before_others():
+    budget = CollectBudget()
+    budget.answers.maximum = 30_000
+    most, few = Metered(collect_budget=budget), Metered(collect_budget=budget)
+    few.client_sends(produce(1, (COLD, {0: b"x"})))
+    with pytest.raises(EndConnection, match="requests without an answer") as raised:
+        most.client_sends(produce(1, *[(f"topic-{number:04}", {0: None}) for number in range(5_000)])[:-2])
+    assert raised.value.limit == "collected_bytes"
+    few.broker_answers(produced(1, (COLD, {0: 0})))
+    few.client_got(produced(1, (COLD, {0: 0})))

@@ -5,7 +5,7 @@ import pytest
 from gateway.alter_queue import AlterTask
 from gateway.alterations import QuotaApiError
 from gateway.features.quota_api.rules import altered
-from gateway.features.topic_quotas.handlers import handler_factories
+from gateway.features.topic_quotas.handlers import OP_BYTES, handler_factories
 from gateway.features.topic_quotas.thresholds import (
     KEY,
     Threshold,
@@ -16,6 +16,7 @@ from gateway.features.topic_quotas.thresholds import (
     parse,
     thresholds,
 )
+from gateway.proxy.collected import UNCOUNTED_BYTES, CollectBudget
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.features.controller_mutations import mutation_session as mutations
@@ -168,6 +169,29 @@ def test_alterations_without_thresholds_are_not_kept(kind):
     t.client_sends(*many)
     t.broker_got(*many)
     assert [entry.special for entry in t.core.in_flight] == [None, None]
+
+
+def test_alterations_with_thresholds_count_until_the_answer():
+    budget = CollectBudget()
+    t = Transcript(handlers=handler_factories(Api(allowed=False)), collect_budget=budget)
+    others = [(BROKER, str(number), [(OTHER_KEY, "7")]) for number in range(100)]
+    t.client_sends(alter(1, *others, (TOPIC, "payments", [(KEY, "500")])))
+    assert budget.answers.held == OP_BYTES * 202 - UNCOUNTED_BYTES
+    t.broker_answers(changed(1, *[(*other[:2], 0, None) for other in others]))
+    assert budget.answers.held == 0
+
+
+def test_alterations_that_pass_whole_do_not_count():
+    budget = CollectBudget()
+    api = Api()
+    t = Transcript(handlers=handler_factories(api), collect_budget=budget)
+    api.alter_thresholds({"payments": 500.0}, "admin", lambda: None, validate_only=False)
+    api.finish()
+    api.allowed = False
+    request = alter(1, *[(TOPIC, "payments", [(OTHER_KEY, "7")] * 100)], key=LEGACY, version=2)
+    t.client_sends(request)
+    t.broker_got(request)
+    assert budget.answers.held == 0
 
 
 def test_name_too_long_to_answer_ends_client_at_once():
@@ -479,3 +503,17 @@ def test_config_not_asked_for_is_left_out():
     t.client_sends(describe(1, (TOPIC, "orders", [OTHER_KEY])))
     t.broker_answers(described(1, (TOPIC, "orders", 0, [])))
     t.client_got(described(1, (TOPIC, "orders", 0, [])))
+
+
+@pytest.mark.parametrize(("topic", "values"), [("orders", 40), ("logs", 1)], ids=["long", "without threshold"])
+def test_answer_without_a_change_passes_as_it_comes(topic, values):
+    """A client that describes all topics of a cluster gets tens of megabytes."""
+    budget = CollectBudget()
+    t = Transcript(handlers=handler_factories(Api()), collect_budget=budget)
+    answer = described(1, (TOPIC, topic, 0, [config(OTHER_KEY, ("x" * 30_000, 5))] * values))
+    t.client_sends(describe(1, (TOPIC, topic, None)))
+    t.broker_answers(answer[:20_000])
+    t.client_got(answer[:20_000])
+    t.broker_answers(answer[20_000:])
+    t.client_got(answer[20_000:])
+    assert budget.answers.holders == 0
