@@ -169,7 +169,7 @@ class Member:
             self.status.skipped["repeated"] += 1
             return
         resumed = not peer.alive or now - peer.heard > self.expiry
-        peer.sequence, peer.heard = message.sequence, now
+        peer.sequence, peer.heard, peer.enforced = message.sequence, now, message.enforced
         if not peer.alive:
             peer.alive = True
             waiting = self._peers.begin(peer)
@@ -268,7 +268,8 @@ class Member:
         balances = yield from self._balances.chosen(self._to_agree(clock()), self._own, sequence, members, clock)
         uses, waiting = yield from self._own.chosen(members, sequence, clock(), last=last)
         self.status.left_out_total += left_out + unpublished + waiting
-        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns, balances))
+        rows = (connections, demands, turns, balances)
+        return self.identity.encode(), encode(UseMessage(sequence, uses, (), *rows, self._engine.settings.enforce))
 
     def _count(self, clock: Callable[[], float]) -> Steps[None]:
         return self._own.count(chain.from_iterable(each.changed() for each in self._shared), self.quiet, clock)

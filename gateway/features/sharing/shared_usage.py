@@ -85,13 +85,14 @@ class DecayingUse:
 class Peer:
     """Another member. It is alive after its second message; until then, `uses` has its first message.
 
-    All of its messages since `complete` have been heard.
+    All of its messages since `complete` have been heard. `enforced` is that of its last message.
     """
 
     sequence: int
     heard: float
     complete: float
     alive: bool = False
+    enforced: bool = True
     uses: dict[UsageKey, EntityUse] = field(default_factory=dict)
     flows: dict[UsageKey, DecayingUse] = field(default_factory=dict)
 

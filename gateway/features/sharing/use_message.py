@@ -14,7 +14,8 @@ take turns; an older Weir does not use it. A row of `Demands` has the kind and t
 clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
 have them again. A row of `Balances` has the kind, the tags or the name, the limit per second, and the balance in seconds. A
 debt is below zero. The last field is the member's use as in `Entities`, which the balance contains. An older Weir ignores
-such rows. A record without a value means that the member has left.
+such rows. A member without `quotas.enforce` has `"Enforced": false`, and publishes no balances. An older Weir neither writes
+nor reads this field. A record without a value means that the member has left.
 """
 
 import json
@@ -88,6 +89,7 @@ class UseMessage:
     demands: Mapping[DemandKey, float] = field(default_factory=dict)
     turns: int = 1
     balances: Mapping[UsageKey, Balance] = field(default_factory=dict)
+    enforced: bool = True
 
 
 def encode(message: UseMessage) -> bytes:
@@ -103,6 +105,8 @@ def encode(message: UseMessage) -> bytes:
     if message.balances:
         rows = [[kind, _parts(name), *balance] for (kind, name), balance in message.balances.items()]
         fields["Balances"] = rows
+    if not message.enforced:
+        fields["Enforced"] = False
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -140,7 +144,8 @@ def parse(value: bytes) -> UseMessage:
     demands = _demands(fields.get("Demands", []), skipped)
     turns = min(max(_count(fields.get("Turns", 1), "Turns"), 1), MAX_TURNS)
     balances = _balances(fields.get("Balances", []), skipped)
-    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, balances)
+    enforced = fields.get("Enforced") is not False
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, balances, enforced)
 
 
 def _rows(rows: object, name: str, most: int, things: str) -> list[object]:

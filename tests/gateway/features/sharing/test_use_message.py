@@ -43,7 +43,13 @@ balances = st.dictionaries(
     max_size=5,
 )
 messages = st.builds(
-    UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns, balances=balances
+    UseMessage,
+    counts,
+    st.lists(uses, max_size=5).map(tuple),
+    connections=connections,
+    turns=turns,
+    balances=balances,
+    enforced=st.booleans(),
 )
 
 
