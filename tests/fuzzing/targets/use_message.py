@@ -16,7 +16,7 @@ PEERS = (b"2f6c1b7e9d034a58", b"00000000000000aa")
 OWN = "ffffffffffffffff"
 WORDS = (
     b'"Version":1', b'"Sequence":', b'"Entities":', b'"Connections":', b'"Turns":', b'"Demands":', b'"produce"',
-    b'"fetch"', b'{"user":"alice"}', b'"Enforced":false',
+    b'"fetch"', b'{"user":"alice"}', b'"Interval":5000', b'"Enforced":false',
     b'{"client_id":"etl","user":"alice"}', b'{"name":"payments"}', b'{"ip":"10.0.0.1"}', b'{"group":"jobs"}', b'"broker":"3"',
     b"9223372036854775807", b"1e999", b"NaN", b"null", b'"\\ud800"', b"true", b"\n",
 )  # fmt: skip

@@ -177,6 +177,16 @@ def test_a_first_gateway_without_enforcement_is_not_followed() -> None:
     assert parts(found, senders, 20, 60) == pytest.approx([0.0, 0.75, 0.75], abs=0.05)
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_gateways_with_other_intervals_get_their_parts(seconds: float, slow: int) -> None:
+    """Its peer would forget the use of the slow gateway between two of its messages."""
+    found, members = fleet(2, alice(QUOTA), int(QUOTA * seconds))
+    members[slow].configure(2.0, fair_share=False)
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
+    assert parts(found, senders, 20, 60) == pytest.approx([1.0, 1.0], abs=0.05)
+
+
 def parts(found: Traffic, senders: list[Sender], wait: int, seconds: int) -> list[float]:
     """The bytes through each gateway after `wait` seconds, as parts of an equal share of the quota."""
     found.run(senders, wait)
