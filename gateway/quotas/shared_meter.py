@@ -26,6 +26,9 @@ LONGEST_PEER_TURN_SECONDS: Final = 20.0
 TURN_PART: Final = 0.5
 """Of an `exact` meter's burst: its longest turn. Balances rise while clients wait, and a small bucket overflows."""
 
+LATE_PART: Final = 2.0 / 3.0
+"""Of the horizon, so two intervals: use waits for up to one until it is published, and arrives within another one."""
+
 _WHOLE: Final = 1.0
 _GOLDEN: Final = 0.6180339887498949
 _FEW: Final = 7.0
@@ -131,7 +134,10 @@ class SharedMeter(Meter):
                 amount = min(amount, max(left, 0.0))
             elif now - self._changed_at < ROLLOUT_SECONDS and not self.exact:  # rights in a tree change all the time
                 amount = min(amount, max(left + self._inner.capacity, 0.0))
-        self._inner.charge(amount, now)
+        if amount > 0 and not no_debt:
+            self._inner.charge_late(amount, LATE_PART * self._horizon, now)
+        else:
+            self._inner.charge(amount, now)
 
     def comparable(self, now: float) -> float | None:
         """The balance without presumed use: all gateways should have the same one.
@@ -174,6 +180,11 @@ class SharedMeter(Meter):
             if self._older > 0.0 and not confirm:
                 self._inner.give_back(self._older, self._settled, now)
             self._older = self._presumed
+            if self.exact:
+                # Without the presumed use, the bucket would have been full meanwhile, as it is at peers.
+                excess = self._inner.balance(now) + self._older - self._inner.capacity
+                if excess > 0.0:
+                    self._inner.adjust(excess, now)
         self._presumed = self._latest = 0.0
         self._settled = now
         self._extra = _WHOLE / share - _WHOLE
