@@ -39,9 +39,11 @@ class EntitledBucket(TokenBucket):
     The second balance holds the entitlement of `ENTITLED_PART`, at least one unit. Its debt is as small: use that the parent
     has lent is not paid back later. Such use is `_forgotten` while the balance is in debt. Presumed use that comes back was a
     part of the forgotten use. Otherwise a group that borrows would get it as credit.
+
+    `_lost` is the inflow that the full bucket could not hold until `_full_at`. It pays for late reports of peers.
     """
 
-    __slots__ = ("_entitlement", "_forgotten", "_free", "_interval", "_most_free", "_topped_up")
+    __slots__ = ("_entitlement", "_forgotten", "_free", "_full_at", "_interval", "_lost", "_most_free", "_topped_up")
 
     def __init__(self, rate: float, entitlement: float, burst_seconds: float, least_burst: float, now: float) -> None:
         super().__init__(rate, burst_seconds, now, MAX_DEBT_SECONDS, least_burst)
@@ -51,6 +53,8 @@ class EntitledBucket(TokenBucket):
         self._forgotten = 0.0
         self._interval = 0.0
         self._topped_up = now
+        self._lost = inf  # the bucket was full before, too
+        self._full_at = now
 
     def entitle(self, entitlement: float, interval: float, now: float) -> None:
         """Change the entitlement per second, and the time between two divisions."""
@@ -67,6 +71,7 @@ class EntitledBucket(TokenBucket):
         self._burst_seconds = burst_seconds
 
     def set_limit(self, limit: float, now: float) -> None:
+        self._overflow(now)
         self._free = self._unspent(now)
         super().set_limit(limit, now)
 
@@ -76,9 +81,10 @@ class EntitledBucket(TokenBucket):
 
     def restore(self, used: Sequence[PastUse], now: float) -> None:
         super().restore(used, now)
-        self._free = 0.0
+        self._free = self._lost = 0.0
 
     def charge(self, amount: float, now: float) -> float:
+        self._overflow(now)
         unspent = self._unspent(now)
         if unspent >= 0.0:
             self._forgotten = 0.0
@@ -96,8 +102,24 @@ class EntitledBucket(TokenBucket):
         self._free = free
         return super().charge(amount, now)
 
+    def charge_late(self, amount: float, seconds: float, now: float) -> float:
+        """Inflow that was lost meanwhile pays first: at a gateway that knew of the use, the bucket was not full."""
+        self._overflow(now)
+        late = min(self._lost, max(seconds - (now - self._full_at), 0.0) * self._limit)
+        paid = min(amount, late)
+        self._lost = late - paid
+        return self.charge(amount - paid, now)
+
+    def _overflow(self, now: float) -> None:
+        lost = self._tokens + (now - self._last) * self._limit - self._burst
+        if lost > 0.0:
+            self._tokens -= lost
+            self._lost += lost
+            self._full_at = now
+
     def adjust(self, amount: float, now: float) -> None:
         """The second balance stays."""
+        self._overflow(now)
         self._free = self._unspent(now)
         super().charge(amount, now)
 

@@ -65,6 +65,10 @@ class Meter(ABC):
         """
         return self.charge(amount, now)
 
+    def charge_late(self, amount: float, seconds: float, now: float) -> float:  # noqa: ARG002
+        """As `charge`, for use that began up to so many seconds ago."""
+        return self.charge(amount, now)
+
     def take_back(self, amount: float, now: float) -> None:
         """Undo the last charge, of `amount` units."""
         self.charge(-amount, now)

@@ -26,6 +26,9 @@ LONGEST_PEER_TURN_SECONDS: Final = 20.0
 TURN_PART: Final = 0.5
 """Of an `exact` meter's burst: its longest turn. Balances rise while clients wait, and a small bucket overflows."""
 
+LATE_PART: Final = 2.0 / 3.0
+"""Of the horizon, so two intervals: use waits for up to one until it is published, and arrives within another one."""
+
 _WHOLE: Final = 1.0
 _GOLDEN: Final = 0.6180339887498949
 _FEW: Final = 7.0
@@ -131,7 +134,10 @@ class SharedMeter(Meter):
                 amount = min(amount, max(left, 0.0))
             elif now - self._changed_at < ROLLOUT_SECONDS and not self.exact:  # rights in a tree change all the time
                 amount = min(amount, max(left + self._inner.capacity, 0.0))
-        self._inner.charge(amount, now)
+        if amount > 0 and not no_debt and self._brief:
+            self._inner.charge_late(amount, LATE_PART * self._horizon, now)
+        else:
+            self._inner.charge(amount, now)
 
     def comparable(self, now: float) -> float | None:
         """The balance without presumed use: all gateways should have the same one.
@@ -140,9 +146,14 @@ class SharedMeter(Meter):
         time that messages take.
         """
         left = self._inner.tokens(now)
-        if left is None or now < self._apart_until or self._inner.capacity < self._limit * self._horizon:
+        if left is None or now < self._apart_until or self._brief:
             return None
         return left + self.presumed
+
+    @property
+    def _brief(self) -> bool:
+        """True if the burst is shorter than the time that messages take."""
+        return self._inner.capacity < self._limit * self._horizon
 
     def lower(self, excess: float, now: float) -> None:
         """Lower the balance by so many units (negative: raise it), if it is comparable."""
@@ -174,6 +185,11 @@ class SharedMeter(Meter):
             if self._older > 0.0 and not confirm:
                 self._inner.give_back(self._older, self._settled, now)
             self._older = self._presumed
+            if self.exact and self._brief:
+                # Without the presumed use, the bucket would have been full meanwhile, as it is at peers.
+                excess = self._inner.balance(now) + self._older - self._inner.capacity
+                if excess > 0.0:
+                    self._inner.adjust(excess, now)
         self._presumed = self._latest = 0.0
         self._settled = now
         self._extra = _WHOLE / share - _WHOLE

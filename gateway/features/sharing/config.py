@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from gateway.config.section import Section, TopicName, described, invalid
 
+MAX_INTERVAL_MS = 5_000
+
 WhenUnreachable = Literal["local", "fair_share"]
 
 
@@ -18,8 +20,8 @@ class SharingConfig(Section):
     quotas_topic: TopicName = described(
         "Compacted topic with the quotas that clients set through the quota API.", "__weir_quotas", changes="restart"
     )
-    interval_ms: Annotated[int, Field(ge=50, le=5_000)] = described(
-        "Time between two reports of use; all gateways should have the same.", 200, unit="milliseconds"
+    interval_ms: Annotated[int, Field(ge=50, le=MAX_INTERVAL_MS)] = described(
+        "Time between two reports of use; all gateways use the longest of their intervals.", 200, unit="milliseconds"
     )
     when_unreachable: WhenUnreachable = described(
         "A gateway's share while the topic can't be used: the whole quota (`local`), or the quota divided by the last known"

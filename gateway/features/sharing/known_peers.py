@@ -99,9 +99,12 @@ class KnownPeers:
             del self.active[entity]
 
     def stands_before(self, identity: str, messages: int, since: float) -> bool:
-        """True if a living peer before `identity` was heard since then, and has sent more than so many messages."""
+        """True if a living peer before `identity` was heard since then, and has sent more than so many messages.
+
+        A peer that does not enforce quotas has no balances to follow, so it does not count.
+        """
         return any(
-            peer.alive and peer.heard >= since and peer.sequence > messages and each < identity
+            peer.alive and peer.enforced and peer.heard >= since and peer.sequence > messages and each < identity
             for each, peer in self.by_identity.items()
         )
 

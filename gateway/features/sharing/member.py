@@ -76,11 +76,12 @@ class Member:
         self._shared: tuple[SharedUsage, ...] = (engine, *shared)
         self._by_kind = {kind: each for each in self._shared for kind in each.kinds}
         self._interval = interval
+        self._slowest = 0.0  # the longest configured interval of the living peers
         self._fair_share = fair_share
         self._sequence = 0
         self._settled = float("-inf")
         self._swept = now
-        self._settled_for = (1, False, True)
+        self._settled_for = (1, False, True, interval)
         self._own_message_at = float("-inf")
         self._peers = KnownPeers()
         self._own = OwnUses()
@@ -95,12 +96,13 @@ class Member:
         """The settings take effect with the next step."""
         self._interval = interval
         self._fair_share = fair_share
-        self._settled_for = (0, False, True)  # settle every account once
+        self._settled_for = (0, False, True, interval)  # settle every account once
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages; more with over `crowd` members."""
-        return self._interval * max(1.0, self.status.members / self._crowd)
+        """Seconds between two messages: the longest of all members, which would otherwise forget the use of a slower one
+        between two of its messages. It is longer with over `crowd` members."""
+        return max(self._interval, self._slowest) * max(1.0, self.status.members / self._crowd)
 
     @property
     def _new(self) -> bool:
@@ -169,7 +171,7 @@ class Member:
             self.status.skipped["repeated"] += 1
             return
         resumed = not peer.alive or now - peer.heard > self.expiry
-        peer.sequence, peer.heard = message.sequence, now
+        peer.sequence, peer.heard, peer.interval, peer.enforced = message.sequence, now, message.interval, message.enforced
         if not peer.alive:
             peer.alive = True
             waiting = self._peers.begin(peer)
@@ -268,7 +270,9 @@ class Member:
         balances = yield from self._balances.chosen(self._to_agree(clock()), self._own, sequence, members, clock)
         uses, waiting = yield from self._own.chosen(members, sequence, clock(), last=last)
         self.status.left_out_total += left_out + unpublished + waiting
-        return self.identity.encode(), encode(UseMessage(sequence, uses, (), connections, demands, turns, balances))
+        rows = (connections, demands, turns, balances)
+        message = UseMessage(sequence, uses, (), *rows, self._interval, self._engine.settings.enforce)
+        return self.identity.encode(), encode(message)
 
     def _count(self, clock: Callable[[], float]) -> Steps[None]:
         return self._own.count(chain.from_iterable(each.changed() for each in self._shared), self.quiet, clock)
@@ -282,8 +286,8 @@ class Member:
         enforced = self._engine.settings.enforce  # otherwise nobody waits, and no use is presumed
         alone = not enforced or (not reachable and not self._fair_share)
         self._engine.meters.part = Part(1.0 if alone else 1.0 / members, horizon if reachable else MAX_DEBT_SECONDS, self._turn)
-        changed = (members, reachable, enforced) != self._settled_for
-        self._settled_for = (members, reachable, enforced)
+        settled_for = (members, reachable, enforced, self.interval)
+        changed, self._settled_for = settled_for != self._settled_for, settled_for
         presuming: dict[UsageKey, UsageAccount] = {}
         busy = () if changed else (yield from self._busy(now))
         self._in_use = busy
@@ -379,7 +383,9 @@ class Member:
                     self._demands.forget(identity)
         if now - self._own_message_at <= self.expiry or self._own_message_at == float("-inf"):
             expiry, then = self.expiry, self._as_of(now)
-            self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in peers.values())
+            living = [peer for peer in peers.values() if peer.alive and then - peer.heard <= expiry]
+            self.status.members = 1 + len(living)
+            self._slowest = max([peer.interval for peer in living], default=0.0)
         if now - self._swept >= SWEEP_SECONDS:
             self._swept = now
             # Own totals are kept longer than peers keep them: a peer would take one that begins anew for an old one.

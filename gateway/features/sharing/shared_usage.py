@@ -85,13 +85,15 @@ class DecayingUse:
 class Peer:
     """Another member. It is alive after its second message; until then, `uses` has its first message.
 
-    All of its messages since `complete` have been heard.
+    All of its messages since `complete` have been heard. `interval` and `enforced` are those of its last message.
     """
 
     sequence: int
     heard: float
     complete: float
     alive: bool = False
+    interval: float = 0.0
+    enforced: bool = True
     uses: dict[UsageKey, EntityUse] = field(default_factory=dict)
     flows: dict[UsageKey, DecayingUse] = field(default_factory=dict)
 
@@ -135,5 +137,5 @@ def first_turn(identity: str) -> float:
 
 
 def reading_pause(interval: float, configured: float) -> float:
-    """Seconds between two reads of the topic. Among few members, `interval` is as configured, and nobody pauses."""
+    """Seconds between two reads of the topic. Nobody pauses among few members with one `configured` interval."""
     return interval * _PAUSE_INTERVALS if interval > configured else 0.0

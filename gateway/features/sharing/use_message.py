@@ -14,7 +14,9 @@ take turns; an older Weir does not use it. A row of `Demands` has the kind and t
 clients per second. Null is a demand without a bound. Each message has the rows that changed, and later messages
 have them again. A row of `Balances` has the kind, the tags or the name, the limit per second, and the balance in seconds. A
 debt is below zero. The last field is the member's use as in `Entities`, which the balance contains. An older Weir ignores
-such rows. A record without a value means that the member has left.
+such rows. `"Interval": 200` is the member's configured interval in milliseconds. A member without `quotas.enforce` has
+`"Enforced": false`, and publishes no balances. An older Weir neither writes nor reads these two fields. A record without a
+value means that the member has left.
 """
 
 import json
@@ -24,6 +26,7 @@ from math import inf
 from typing import NamedTuple
 
 from gateway.cluster.client import BadRecordError
+from gateway.features.sharing.config import MAX_INTERVAL_MS
 from gateway.quotas.entity import MAX_NAME as SHORT_NAME
 from gateway.quotas.entity import TAG_NAMES, Tags
 from gateway.quotas.scope import node_id
@@ -79,7 +82,8 @@ class Balance(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class UseMessage:
     """A member's use, its open connections and its demands. `sequence` rises by one with each message; `skipped` has the
-    reasons of unusable rows. The last `turns` messages together have all counts of connections."""
+    reasons of unusable rows. The last `turns` messages together have all counts of connections. The `interval` is in seconds,
+    and 0.0 if the member is an older Weir."""
 
     sequence: int
     entities: tuple[EntityUse, ...]
@@ -88,6 +92,8 @@ class UseMessage:
     demands: Mapping[DemandKey, float] = field(default_factory=dict)
     turns: int = 1
     balances: Mapping[UsageKey, Balance] = field(default_factory=dict)
+    interval: float = 0.0
+    enforced: bool = True
 
 
 def encode(message: UseMessage) -> bytes:
@@ -103,6 +109,10 @@ def encode(message: UseMessage) -> bytes:
     if message.balances:
         rows = [[kind, _parts(name), *balance] for (kind, name), balance in message.balances.items()]
         fields["Balances"] = rows
+    if message.interval > 0.0:
+        fields["Interval"] = round(message.interval * 1000.0)
+    if not message.enforced:
+        fields["Enforced"] = False
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -140,7 +150,9 @@ def parse(value: bytes) -> UseMessage:
     demands = _demands(fields.get("Demands", []), skipped)
     turns = min(max(_count(fields.get("Turns", 1), "Turns"), 1), MAX_TURNS)
     balances = _balances(fields.get("Balances", []), skipped)
-    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, balances)
+    interval = min(_count(fields.get("Interval", 0), "Interval"), MAX_INTERVAL_MS) / 1000.0
+    enforced = fields.get("Enforced") is not False
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands, turns, balances, interval, enforced)
 
 
 def _rows(rows: object, name: str, most: int, things: str) -> list[object]:

@@ -14,7 +14,11 @@ from gateway.features.topic_quotas.topic_meters import TopicUse
 
 TURN_SECONDS: Final = 1.5
 """Nobody waits longer for others once the topic is within its share. Producers come again after 1.2 s at most
-(`retry.backoff.max.ms` of 1 s, and 20 % at random). The parts of all producers together are the bytes of this time."""
+(`retry.backoff.max.ms` of 1 s, and 20 % at random)."""
+
+ROUND_SECONDS: Final = 9.0
+"""The parts of all producers together are the bytes of this time, so each of them comes several times in a round. Many would
+come too late for a short round, and a lone producer at another gateway would have the rest of each round."""
 
 MAX_PLACES: Final = 100_000
 """The producers of all topics that may have turns, each at each topic: 10 MB. Beyond that, the oldest round ends."""
@@ -109,7 +113,7 @@ class _Round:
         present = self.used.keys() - chain.from_iterable(self._left.values())
         least = min([self.used[producer] for producer in present])
         producers = len(present) - 1 + (self.elsewhere if _PEERS in present else 1)
-        self.part = max(threshold * TURN_SECONDS / producers, 1.0)
+        self.part = max(threshold * ROUND_SECONDS / producers, 1.0)
         self.used = {each: used - least for each, used in self.used.items() if used > least or each in present}
         left = {owner: [each for each in places if each in self.used] for owner, places in self._left.items()}
         self._left = {owner: places for owner, places in left.items() if places}

@@ -84,6 +84,35 @@ def test_new_entitlement_counts_from_its_change_on() -> None:
     assert bucket.seconds_to_pay(START + 0.3) == pytest.approx(10.0 / 200.0)
 
 
+def test_lost_inflow_pays_for_late_use() -> None:
+    """The burst is 200 units. At the peer, the bucket was not full when it took in these 400."""
+    bucket = EntitledBucket(WHOLE, 100.0, INTERVAL, 1.0, START)
+    bucket.charge_late(250.0, 2 * INTERVAL, START + 10.0)
+    assert bucket.tokens(START + 10.0) == pytest.approx(200.0)
+    bucket.charge_late(250.0, 2 * INTERVAL, START + 10.0)
+    assert bucket.tokens(START + 10.0) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(("pause", "left"), [(0.1, 0.0), (0.3, -200.0), (1.0, -300.0)])
+def test_lost_inflow_pays_for_use_of_its_time_only(pause: float, left: float) -> None:
+    """The bucket is full until clients of this gateway use more than the inflow."""
+    bucket = EntitledBucket(WHOLE, 100.0, INTERVAL, 1.0, START)
+    now = START + 10.0
+    bucket.charge(200.0 + WHOLE * pause, now)
+    bucket.charge_late(300.0, 2 * INTERVAL, now + pause)
+    assert bucket.tokens(now + pause) == pytest.approx(left)
+
+
+def test_used_inflow_pays_for_no_late_use() -> None:
+    bucket = EntitledBucket(WHOLE, 100.0, INTERVAL, 1.0, START)
+    now = START + 10.0
+    bucket.charge_late(400.0, 2 * INTERVAL, now)
+    bucket.charge(100.0, now)
+    bucket.charge(50.0, now + 0.2)  # 100 are lost
+    bucket.charge_late(130.0, 2 * INTERVAL, now + 0.2)
+    assert bucket.tokens(now + 0.2) == pytest.approx(120.0)
+
+
 def test_presumed_use_that_comes_back_is_free_again() -> None:
     bucket = EntitledBucket(WHOLE, 100.0, 1.0, 1.0, START)
     bucket.entitle(100.0, INTERVAL, START)

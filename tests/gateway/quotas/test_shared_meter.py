@@ -233,6 +233,16 @@ def test_reported_use_replaces_presumed_use_in_an_exact_meter() -> None:
     assert shared.tokens(0.0) == 0.0
 
 
+def test_brief_meter_without_presumed_use_is_full_at_most() -> None:
+    """The presumed 10 units kept the small bucket from being full. Its peers lose the same inflow."""
+    shared = SharedMeter(TokenBucket(LIMIT, 0.5, 0.0), LIMIT, 0.5, 0.6, exact=True)
+    shared.charge(10, 0.0)
+    shared.settle(0.5, 0.6, 1.0)
+    assert (shared.tokens(1.0), shared.presumed) == (40.0, 10.0)
+    shared.settle(0.5, 0.6, 1.0)
+    assert (shared.tokens(1.0), shared.presumed) == (50.0, 0.0)
+
+
 def test_oldest_presumption_is_replaced_first() -> None:
     shared = exact_meter()
     shared.charge(20, 0.0)

@@ -202,6 +202,20 @@ def test_groups_at_their_own_gateways_get_their_shares(size):
     assert traffic.shares(MB8, 8, 24) == pytest.approx({"a": 0.425, "b": 0.575}, abs=0.015)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("size", [16_384, 65_536])
+def test_group_that_starts_first_keeps_nothing_lent(size, first):
+    """A third group is idle. Its part is divided evenly, although the other groups are at gateways of their own."""
+    traffic = begun_in_turn(groups(a=(1, 0), b=(1, 0), idle=(1, 0)))
+    traffic.size = size
+    early, late = "ab"[first], "ab"[1 - first]
+    senders = [Sender(early, gateway=first, connections=1)]
+    senders += [Sender(late, lambda seconds: seconds >= 4, gateway=1 - first, connections=1)]
+    traffic.run(senders, 20)
+    assert traffic.shares(MB8, 10, 22) == pytest.approx({"a": 0.5, "b": 0.5}, abs=0.02)
+    assert max(traffic.whole(MB8, 4, 22)) < 1.08
+
+
 def test_group_that_becomes_a_parent_reports_its_use():
     """Its total must not fall: peers would not hear of its use before the old total is passed."""
     flat = (Group("pay", (GroupRule(user="pay*"),), {KEY: MB8}),)

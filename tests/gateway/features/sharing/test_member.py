@@ -500,6 +500,25 @@ def test_changed_interval_applies_from_next_step() -> None:
     assert len(fleet.log) == 5 + 3
 
 
+def test_slowest_living_member_sets_the_interval() -> None:
+    fleet = begun(3)
+    fleet.members[2].configure(1.0, fair_share=False)
+    fleet.members[1].configure(0.5, fair_share=False)
+    fleet.run(3.0)
+    begin = len(fleet.log)
+    fleet.run(5.0)
+    assert len(fleet.log) - begin == 3 * 5
+    assert [member.interval for member in fleet.members.values()] == [1.0, 1.0, 1.0]
+    for record in fleet.members.pop(2).final_records(fleet.now):
+        for member in fleet.members.values():
+            member.receive(*record, fleet.now)
+    fleet.run(2 * INTERVAL)
+    assert [member.interval for member in fleet.members.values()] == [0.5, 0.5]
+    del fleet.members[1]
+    fleet.run(15 * 0.5 + 2 * INTERVAL)
+    assert fleet.members[0].interval == INTERVAL
+
+
 def test_silence_ends_without_debt_for_peers() -> None:
     fleet = begun(2)
     fleet.down |= {0, 1}

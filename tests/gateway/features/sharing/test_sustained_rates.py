@@ -1,6 +1,7 @@
 """The rate that the clients of several gateways get for good, in parts of their quota."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -162,6 +163,28 @@ def test_gateways_agree_after_a_limit_that_changed_late(number: int) -> None:
         engine.apply(alice(QUOTA / 2), found.now)
         found.run(senders, 4)
     assert parts(found, senders, 20, 60) == pytest.approx([0.5, 0.5], abs=0.03)
+
+
+def test_a_first_gateway_without_enforcement_is_not_followed() -> None:
+    """It publishes no balances. The others come back to one balance all the same, as with the limit that changed late."""
+    found, _ = fleet(3, alice(QUOTA), int(QUOTA / 20))
+    senders = [Sender("alice", gateway=number, connections=1) for number in (1, 2)]
+    found.engines[0].apply(replace(alice(QUOTA), enforce=False), found.now)
+    found.run(senders, 20)
+    for engine in found.engines[1:]:
+        engine.apply(alice(QUOTA / 2), found.now)
+        found.run(senders, 4)
+    assert parts(found, senders, 20, 60) == pytest.approx([0.0, 0.75, 0.75], abs=0.05)
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_gateways_with_other_intervals_get_their_parts(seconds: float, slow: int) -> None:
+    """Its peer would forget the use of the slow gateway between two of its messages."""
+    found, members = fleet(2, alice(QUOTA), int(QUOTA * seconds))
+    members[slow].configure(2.0, fair_share=False)
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
+    assert parts(found, senders, 20, 60) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
 def parts(found: Traffic, senders: list[Sender], wait: int, seconds: int) -> list[float]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cluster.client import BadRecordError
+from gateway.features.sharing.config import MAX_INTERVAL_MS
 from gateway.features.sharing.use_message import (
     MAX_COUNTS,
     MAX_ENTITIES,
@@ -43,7 +44,14 @@ balances = st.dictionaries(
     max_size=5,
 )
 messages = st.builds(
-    UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections, turns=turns, balances=balances
+    UseMessage,
+    counts,
+    st.lists(uses, max_size=5).map(tuple),
+    connections=connections,
+    turns=turns,
+    balances=balances,
+    interval=st.integers(0, MAX_INTERVAL_MS).map(lambda milliseconds: milliseconds / 1000.0),
+    enforced=st.booleans(),
 )
 
 
@@ -76,6 +84,7 @@ def text(**fields: object) -> bytes:
         (text(Sequence=True), "bad_number"),
         (text(Entities={}), "bad_type"),
         (text(Entities=[0] * (MAX_ENTITIES + 1)), "too_large"),
+        (text(Interval=-1), "bad_number"),
         (text(Connections={}), "bad_type"),
         (text(Connections=[0] * (MAX_COUNTS + 1)), "too_large"),
     ],
@@ -112,6 +121,15 @@ def test_unusable_row_is_skipped_alone(row: list[object], reason: str) -> None:
     good = ["produce", {"user": "etl"}, 7, 3]
     message = parse(text(Entities=[row, good]))
     assert message == UseMessage(1, (EntityUse("produce", Tags("etl", None), 7, 3),), (reason,))
+
+
+def test_message_of_an_older_weir_has_no_interval() -> None:
+    message = parse(text())
+    assert (message.interval, message.enforced) == (0.0, True)
+
+
+def test_interval_of_a_message_is_bounded() -> None:
+    assert parse(text(Interval=2**62)).interval == MAX_INTERVAL_MS / 1000.0
 
 
 def test_named_entities_survive_round_trip() -> None:
