@@ -362,7 +362,7 @@ class TopicLog:
         # The brokers' default compression.type may be a codec that some readers do not have.
         configs = list({POLICY: COMPACT, "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
-        topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
+        topic = (self.spec.name, 1, replicas, no_assignment, configs)
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
         with answer_of("CreateTopics"):
             ((_, code, *message),) = response.topic_errors
