@@ -93,9 +93,9 @@ class InstalledFeatures:
         engine, outlet, metadata, reconsider = parts.engine, parts.outlet, parts.metadata, parts.sessions.reconsider
         alterations = AlterQueue(config.quota_admins)
         self.ledger: Final = None if config.ledger is None else Ledger(
-            config.ledger, outlet.gateway, parts.counters, parts.usage, engine.buckets,
-            ledger_topic(config.ledger, outlet.gateway, metadata.connect), (parts.shadow_usage, engine.shadows.buckets),
-            engine.group_buckets.rows,
+            config.ledger, outlet.gateway, parts.counters,
+            ((parts.usage, engine.buckets), (parts.shadow_usage, engine.shadows.buckets)),
+            ledger_topic(config.ledger, outlet.gateway, metadata.connect), engine.group_buckets.rows,
         )  # fmt: skip
         if self.ledger is not None:
             outlet.observe(self.ledger)
