@@ -44,7 +44,7 @@ def _copy_newest(single: Path, files: Sequence[Path]) -> None:
 
 
 def _usage_files(single: Path) -> Iterator[Path]:
-    """The existing files of a gateway, by any number of workers. None if the folder is missing or can't be listed."""
+    """The existing files of a gateway, by any number of workers. Yields nothing if the folder is missing or can't be listed."""
     try:
         found = list(single.parent.iterdir())
     except OSError:
