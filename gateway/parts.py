@@ -74,9 +74,7 @@ class SharedParts:
         servers = [(server.host, server.port) for server in config.upstream.bootstrap_servers]
         self.brokers: Final = Brokers(servers, str if self.claims is None else self.claims.agree_on_cluster)
         self.poller: Final = make_poller()
-        self.upstream: Final = Upstream(
-            config.upstream, path.parent, self.brokers, self.counters.certificate_reloads, self.poller, self.counters
-        )
+        self.upstream: Final = Upstream(config.upstream, path.parent, self.brokers, self.counters, self.poller)
         self.metadata: Final = ClusterMetadata(
             self.brokers.anyone, self.upstream.client_options, self.own_topics.identify, self.brokers.why_foreign
         )
