@@ -97,7 +97,7 @@ class Outlet:
                 group=_name(entity.group),
                 old_limit=old,
                 new_limit=new,
-                source=source if principal is None else "api",
+                source=source,
                 principal=principal,
             )
             for entity, key, old, new in changes
@@ -112,8 +112,8 @@ class Outlet:
         new: float | None,
         principal: str,
     ) -> None:
-        """Limits are units per second, None for no limit. Keys of no quota kind are ignored."""
-        for event in self.quota_events([LimitChange(entity, key, old, new)], principal=principal):
+        """Report a limit that the API has changed. Limits are units per second, None for no limit."""
+        for event in self.quota_events([LimitChange(entity, key, old, new)], "api", principal):
             self.notify(event)
 
     def grant_expired(self, entity: ClientQuotaEntity, until: datetime) -> None:

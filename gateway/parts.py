@@ -74,9 +74,7 @@ class SharedParts:
         servers = [(server.host, server.port) for server in config.upstream.bootstrap_servers]
         self.brokers: Final = Brokers(servers, str if self.claims is None else self.claims.agree_on_cluster)
         self.poller: Final = make_poller()
-        self.upstream: Final = Upstream(
-            config.upstream, path.parent, self.brokers, self.counters.certificate_reloads, self.poller, self.counters
-        )
+        self.upstream: Final = Upstream(config.upstream, path.parent, self.brokers, self.counters, self.poller)
         self.metadata: Final = ClusterMetadata(
             self.brokers.anyone, self.upstream.client_options, self.own_topics.identify, self.brokers.why_foreign
         )
@@ -93,9 +91,9 @@ class InstalledFeatures:
         engine, outlet, metadata, reconsider = parts.engine, parts.outlet, parts.metadata, parts.sessions.reconsider
         alterations = AlterQueue(config.quota_admins)
         self.ledger: Final = None if config.ledger is None else Ledger(
-            config.ledger, outlet.gateway, parts.counters, parts.usage, engine.buckets,
-            ledger_topic(config.ledger, outlet.gateway, metadata.connect), (parts.shadow_usage, engine.shadows.buckets),
-            engine.group_buckets.rows,
+            config.ledger, outlet.gateway, parts.counters,
+            ((parts.usage, engine.buckets), (parts.shadow_usage, engine.shadows.buckets)),
+            ledger_topic(config.ledger, outlet.gateway, metadata.connect), engine.group_buckets.rows,
         )  # fmt: skip
         if self.ledger is not None:
             outlet.observe(self.ledger)

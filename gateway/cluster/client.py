@@ -1,7 +1,6 @@
 """Weir's own connections to the brokers: opened on demand, closed after an error."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -216,13 +215,6 @@ async def _in_turn(
                 kind = OtherClusterError
     # Callers shuffle the addresses. The text must not change with each attempt, because `Discovery` logs a new text.
     raise kind("; ".join(sorted(problems)) or "there is no broker to ask", causes.pop() if len(causes) == 1 else "")
-
-
-def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:
-    """The brokers' addresses shuffled, then the bootstrap servers."""
-    known = list(brokers.values())
-    random.shuffle(known)
-    return [*known, *bootstrap]
 
 
 _ERRORS: Final[Mapping[type[BrokerResponseError], type[ClusterError]]] = {

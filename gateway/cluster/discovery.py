@@ -47,6 +47,8 @@ class Discovery:
 
     `on_sasl` is called after each answer: True if the brokers require SASL, or None if the cluster does not answer.
     `on_configs` is called with those of the configs `names` that a broker has.
+
+    `reached_once` is True if the cluster has ever answered. A demand for credentials that Weir lacks counts as an answer.
     """
 
     def __init__(
@@ -67,14 +69,9 @@ class Discovery:
         self._context = upstream.context
         self._answers = False
         self._refused = False
-        self._reached = False
+        self.reached_once = False
         self._lacking = asyncio.Event()
         self.problem = "the cluster has not been reached yet"
-
-    @property
-    def reached_once(self) -> bool:
-        """True if the cluster has ever answered. A demand for credentials that Weir does not have counts as an answer."""
-        return self._reached
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -135,9 +132,9 @@ class Discovery:
         self.problem = ""
         missing = self._brokers.missing().keys()
         self._brokers.learn_live(brokers, clock.monotonic())
-        if not self._reached or self._brokers.missing().keys() - missing:
+        if not self.reached_once or self._brokers.missing().keys() - missing:
             self._lacking.set()
-        self._answers = self._reached = True
+        self._answers = self.reached_once = True
         if self._upstream.context is not self._context:
             self._context = self._upstream.context
             self._metadata.reconnect()
@@ -148,7 +145,7 @@ class Discovery:
             self._answers = False
             pause = RETRY_SECONDS
         elif isinstance(error, CredentialsError):
-            if not self._reached:  # the config has credentials, so the brokers require them
+            if not self.reached_once:  # the config has credentials, so the brokers require them
                 self._on_sasl(True)
             self._lost(str(error))
             pause = RETRY_SECONDS
@@ -199,14 +196,14 @@ class Discovery:
 
     def _serve_without(self, mechanisms: tuple[str, ...]) -> None:
         """Serve clients without `upstream.sasl`: the brokers' answers to clients name all brokers."""
-        if self.problem or not self._reached:
+        if self.problem or not self.reached_once:
             _log.warning(
                 "the brokers require SASL (%s) and upstream.sasl is not set. Weir serves clients, and learns brokers only from"
                 " answers to clients. quotas.volumes and sharing need upstream.sasl",
                 ", ".join(mechanisms),
             )  # fmt: skip
         self.problem = ""
-        self._reached = True
+        self.reached_once = True
 
     def _lost(self, problem: str) -> None:
         self._on_sasl(None)

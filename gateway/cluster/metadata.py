@@ -5,6 +5,7 @@ Brokers and topics are separate requests, so that an unreadable answer about top
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from gateway.cluster.client import (
     OtherClusterError,
     Security,
     check_error,
-    in_any_order,
     plaintext,
 )
 from gateway.cluster.requests import BrokerRequest, Versions, describe_topics
@@ -114,11 +114,17 @@ class ClusterMetadata:
 
     def connect(self) -> "OwnClient":
         """Return a client that the caller closes."""
-        return OwnClient(self, self._bootstrap, Connections(self._security))
+        return OwnClient(self, Connections(self._security))
 
     async def close(self) -> None:
         """Close the connections; the next request opens a new one."""
         await self._connections.close()
+
+    def addresses(self) -> list[Address]:
+        """The known brokers in random order, then the addresses to start from."""
+        known = list(self.brokers.values())
+        random.shuffle(known)
+        return [*known, *self._bootstrap()]
 
     def reconnect(self) -> None:
         """Let the loop open new connections, because TLS files have changed."""
@@ -246,8 +252,7 @@ class ClusterMetadata:
                     self._on_topic(name, topic.topic_id)
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
-        addresses = in_any_order(self.brokers, self._bootstrap())
-        found: MetadataAnswer = await self._connections.read_any(addresses, self._describe(names))
+        found: MetadataAnswer = await self._connections.read_any(self.addresses(), self._describe(names))
         self.brokers = _addresses(found) or self.brokers  # an answer without brokers does not mean that there are none
         return found
 
@@ -277,11 +282,8 @@ class ClusterMetadata:
 class OwnClient:
     """A client with connections of its own, such as a `TopicLog` needs. Brokers and topics come from the shared `metadata`."""
 
-    def __init__(
-        self, metadata: "ClusterMetadata", bootstrap: Callable[[], Sequence[Address]], connections: Connections
-    ) -> None:
+    def __init__(self, metadata: ClusterMetadata, connections: Connections) -> None:
         self._metadata = metadata
-        self._bootstrap = bootstrap
         self._connections = connections
 
     async def close(self) -> None:
@@ -300,7 +302,7 @@ class OwnClient:
 
     async def ask_any(self, request: AnyRequest) -> KafkaResponse:
         """Raises ClusterError."""
-        return await self._connections.ask_any(in_any_order(self._metadata.brokers, self._bootstrap()), request)
+        return await self._connections.ask_any(self._metadata.addresses(), request)
 
 
 def _addresses(found: MetadataAnswer) -> dict[int, Address]:

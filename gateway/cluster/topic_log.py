@@ -60,7 +60,7 @@ class TopicLog:
     """Reads with `run` and writes with `publish`, over connections of its own.
 
     `on_new_topic` is called after the topic was deleted and created again, or has lost its newest records. All records are
-    read again then.
+    read again then. `topic_id` is None until the topic has been read.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TopicLog:
         self._writing = connect()
         self._on_record = on_record
         self._on_new_topic = on_new_topic
-        self._topic_id: bytes | None = None
+        self.topic_id: bytes | None = None
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._behind: dict[int, int] = {}
@@ -85,11 +85,6 @@ class TopicLog:
         self._create_from = inf  # monotonic seconds; infinite while the topic exists
         self._policy_check_at = 0.0  # infinite once the policy is known
         self._looked = asyncio.Event()
-
-    @property
-    def topic_id(self) -> bytes | None:
-        """None until the topic has been read."""
-        return self._topic_id
 
     @property
     def offset(self) -> int:
@@ -149,7 +144,7 @@ class TopicLog:
             await self.looked()
 
     def _has_read(self, written: Written) -> bool:
-        if written.topic_id != self._topic_id:  # the reader still has the id of a deleted topic
+        if written.topic_id != self.topic_id:  # the reader still has the id of a deleted topic
             return False
         return all(self._positions.get(partition, 0) >= end for partition, end in written.ends.items())
 
@@ -167,11 +162,11 @@ class TopicLog:
             await asyncio.sleep(0.0 if self.status.behind else self.pause)
 
     async def _adopt(self, topic: TopicLook) -> None:
-        if topic.topic_id != self._topic_id:
-            if self._topic_id is not None:
+        if topic.topic_id != self.topic_id:
+            if self.topic_id is not None:
                 _log.warning("topic %s has been deleted and created again; Weir reads it from its beginning", self.spec.name)
                 self._on_new_topic()
-            self._topic_id = topic.topic_id
+            self.topic_id = topic.topic_id
             self._read_from_beginning()
         for partition in range(len(topic.leaders)):
             self._positions.setdefault(partition, 0)
@@ -304,7 +299,7 @@ class TopicLog:
 
     async def _publish(self, records: list[Record], *, known_topic: bool) -> Written:
         topic = await self._write_look()
-        if known_topic and topic.topic_id != self._topic_id:
+        if known_topic and topic.topic_id != self.topic_id:
             raise ClusterError(f"{self.spec.name} has been created again")
         by_partition: dict[int, list[Record]] = {}
         for record in records:
@@ -314,7 +309,7 @@ class TopicLog:
         timestamp_ms = int(clock.wall() * 1000) if self.spec.timed else NO_TIMESTAMP
         for partition, some in by_partition.items():
             for batch, count in batches_of(some, timestamp_ms):
-                read = self._positions.get(partition, 0) if topic.topic_id == self._topic_id else 0
+                read = self._positions.get(partition, 0) if topic.topic_id == self.topic_id else 0
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
                 response = await self._writing.ask(topic.leaders[partition], request)
                 with answer_of("Produce"):
@@ -362,7 +357,7 @@ class TopicLog:
         # The brokers' default compression.type may be a codec that some readers do not have.
         configs = list({POLICY: COMPACT, "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
-        topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
+        topic = (self.spec.name, 1, replicas, no_assignment, configs)
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
         with answer_of("CreateTopics"):
             ((_, code, *message),) = response.topic_errors

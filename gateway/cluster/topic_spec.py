@@ -19,13 +19,12 @@ _REPLICAS = "default.replication.factor"
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """Settings for creating the topic. Its cleanup.policy is `compact` unless `configs` has another one.
+    """Settings for creating the topic, with one partition. Its cleanup.policy is `compact` unless `configs` has another one.
 
     `timed`: records have the time of the gateway's wall clock. Brokers refuse records more than an hour ahead of their clock.
     """
 
     name: str
-    partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     timed: bool = False
 

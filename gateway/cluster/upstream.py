@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,9 +127,8 @@ class Upstream:
         config: UpstreamConfig,
         directory: Path,
         brokers: Brokers,
-        reloads: "Counter[str]",
+        counters: Counters,
         poller: Poller | None = None,
-        counters: Counters | None = None,
     ) -> None:
         """`directory` is the config file's. Raises ConfigError if the certificates can't be used."""
         self.brokers = brokers
@@ -142,12 +140,12 @@ class Upstream:
         self._attempts: dict[Attempt, _UnderWay] = {}
         self._resolved: dict[Address, tuple[Address, float]] = {}  # IP addresses, and how long they hold
         self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
-        self.kept = KeptConnections(counters or Counters())
+        self.kept = KeptConnections(counters)
         self._unanswered = Unanswered(ANYONE_SECONDS)
         self._silent: set[Address] = set()  # took a client's request and did not answer, until they answer one
         if config.tls is not None:
             tls = config.tls.resolved(directory)
-            self.live = LiveContext("upstream.tls", tls, lambda: client_context(tls), reloads)
+            self.live = LiveContext("upstream.tls", tls, lambda: client_context(tls), counters.certificate_reloads)
 
     @property
     def context(self) -> ssl.SSLContext | None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from gateway import clock
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import StateConfig
-from gateway.files.flock import locked
-from gateway.files.whole_file import real_path
+from gateway.files.flock import lock_file, locked
 from gateway.whole_number import whole_number
 
 WAIT_SECONDS = 1.0
@@ -19,12 +18,6 @@ WAIT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.05
 
 _log = logging.getLogger("weir.state")
-
-
-def lock_file(path: Path) -> Path:
-    """The file that stands for the right to write `path`. It stays when its gateway ends, so it says that `path` has one."""
-    file = real_path(path)
-    return file.with_name(f"{file.name}.lock")
 
 
 class FileLock:

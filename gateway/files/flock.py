@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from gateway.files.whole_file import real_path
+
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+
+
+def lock_file(path: Path) -> Path:
+    """The file that stands for the right to write `path`. It stays when its gateway ends, so it says that `path` has one."""
+    file = real_path(path)
+    return file.with_name(f"{file.name}.lock")
 
 
 class LockHeldError(Exception):

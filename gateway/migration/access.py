@@ -2,7 +2,6 @@
 
 import os
 import ssl
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.sasl import no_own_mechanism
 from gateway.migration import MigrationError, UsageError
 from gateway.migration.client_properties import ClientProperties, read_properties
+from gateway.proxy.counters import Counters
 from gateway.proxy.tls.contexts import client_context
 from protocol.errors import ProtocolError
 
@@ -115,7 +115,7 @@ def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
 def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: Path) -> Access:
     """Access as the gateway itself has it: `upstream.tls` and `upstream.sasl`, its servers by default."""
     servers = bootstrap or tuple((server.host, server.port) for server in config.upstream.bootstrap_servers)
-    upstream = Upstream(config.upstream, path.parent, Brokers(list(servers)), Counter())
+    upstream = Upstream(config.upstream, path.parent, Brokers(list(servers)), Counters())
 
     def advice(mechanisms: Sequence[str]) -> str:
         if not upstream.login.has_credentials:

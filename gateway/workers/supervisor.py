@@ -209,12 +209,9 @@ class Supervisor:
         elif not running.done():
             _log.error("some workers have not ended %g s after their time to drain; the supervisor kills them", GRACE_SECONDS)
         at_once.cancel()
-        self._kill()
-        self._stopping.end_within(CUT_SECONDS)
-
-    def _kill(self) -> None:
         for worker in self._workers:
             worker.send(signal.SIGKILL)
+        self._stopping.end_within(CUT_SECONDS)
 
     def _hangup(self) -> None:
         if self._unkept:

@@ -50,7 +50,7 @@ class AcceptSection(Section):
     )
 
     def accept_limits(self) -> AcceptLimits:
-        """The two of them as the connection quotas take them."""
+        """Both limits, for `ConnectionQuotas`."""
         return AcceptLimits(self.max_connections, self.connection_creation_rate)
 
 

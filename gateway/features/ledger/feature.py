@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Protocol
@@ -84,8 +84,7 @@ class RejectionFolds:
 class Ledger(Feature[LedgerConfig | None]):
     """Writes the events of this gateway to files, and to `topic` as well. It is an `Observer`.
 
-    `gateway` is the name in events. `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`, and
-    `buckets` returns its present buckets.
+    `gateway` is the name in events. `folds` is the sessions' recorder.
     `Counters.ledger_dropped` counts lost events: a queue or the disk was full, or an interval had too many entities.
     `Counters.ledger_topic_dropped` counts lines that are in the files, and that `topic` has dropped.
     """
@@ -97,27 +96,23 @@ class Ledger(Feature[LedgerConfig | None]):
         config: LedgerConfig,
         gateway: str,
         counters: Counters,
-        usage: UsageSampler,
-        buckets: Callable[[], Iterable[Bucket]],
+        samplers: Sequence[tuple[UsageSampler | ShadowSampler, Callable[[], Iterable[Bucket]]]] = (),
         topic: LedgerTopic | None = None,
-        shadows: tuple[ShadowSampler, Callable[[], Iterable[Bucket]]] | None = None,
         groups: Callable[[float], Iterable[GroupShareRow]] | None = None,
     ) -> None:
-        """`shadows` are the sampler of shadow limits and their buckets. `groups` takes the monotonic time."""
+        """`samplers` come with the present buckets of their engine. `groups` takes the monotonic time."""
         self._gateway = gateway
         self.folds = ThrottleFolds()
         self._rejections = RejectionFolds()
         self._counters = counters
         self._config = config
-        self._buckets = buckets
         self._topic = topic
-        self._shadows = shadows
+        self._samplers = samplers
         self._groups = groups
         self._group_sampler = GroupSampler(clock.wall())
         self._pending: list[Event] = []
         self._samples: list[Event] = []  # apart from `_pending`, which the changes of one reload can fill
         self._agreed_time = AgreedTime()
-        self._usage = usage
         self._files = LedgerFiles(
             config.path,
             gateway,
@@ -220,13 +215,10 @@ class Ledger(Feature[LedgerConfig | None]):
         self._counters.ledger_dropped += lost
 
     def _sample(self, *, last: bool = False) -> Steps[None]:
-        samples = yield from self._usage.take(self._gateway, self._buckets(), clock.wall(), last=last)
-        self._samples += samples
-        sources: list[Lossy] = [self.folds, self._usage, self._rejections]
-        if self._shadows is not None:
-            sampler, buckets = self._shadows
-            shadows = yield from sampler.take(self._gateway, buckets(), clock.wall(), last=last)
-            self._samples += shadows
+        sources: list[Lossy] = [self.folds, self._rejections]
+        for sampler, buckets in self._samplers:
+            samples = yield from sampler.take(self._gateway, buckets(), clock.wall(), last=last)
+            self._samples += samples
             sources.append(sampler)
         if self._groups is not None:
             rows = self._groups(clock.monotonic())

@@ -8,7 +8,7 @@ from gateway.quotas.shadows import ShadowBucket
 
 
 class ShadowSampler(MinuteSampler[ShadowSample]):
-    """The totals are amount, throttled requests, throttle time in seconds, and active seconds. The peak is the longest one."""
+    """The totals are amount, throttled requests, throttle seconds and active seconds. The peak is the longest throttle time."""
 
     def _totals(self, bucket: Bucket) -> BucketTotals:
         return bucket.amount_total, bucket.throttled_total, bucket.throttle_seconds_total, bucket.active_seconds

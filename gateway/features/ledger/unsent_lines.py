@@ -90,7 +90,7 @@ def unsent_files(folder: Path) -> list[Path]:
 
 
 class UnsentFile:
-    """A file that this process alone reads, from its begin. `backlog` has the lines that were read last."""
+    """A file that this process alone reads, from its beginning. `backlog` has the lines that were read last."""
 
     def __init__(self, file: BinaryIO, path: Path, head: _Head) -> None:
         self._file = file

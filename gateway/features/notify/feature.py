@@ -56,12 +56,11 @@ class Notify(Feature[NotifyConfig | None]):
         self._table = EpisodeTable(NEAR_RATIO, QUIET_SECONDS)
         self._section = section
         self._tasks: BackgroundTasks | None = None
-        self._watching: BackgroundTask | None = None
         self._sending: dict[Webhook, BackgroundTask] = {}
 
     def start(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
-        self._watching = tasks.start("watch episodes", self._watch)
+        self._task = tasks.start("watch episodes", self._watch)
         self._use(self._section)
 
     def apply(self, section: NotifyConfig | None) -> list[str]:
@@ -84,8 +83,7 @@ class Notify(Feature[NotifyConfig | None]):
 
     async def stop(self) -> None:
         """Try each waiting notification once more. Takes at most `LAST_SECONDS`, and logs how many are lost."""
-        if self._watching is not None:
-            self._watching.cancel()
+        await super().stop()
         sending = [(webhook, task, len(webhook) + webhook.results["sent"]) for webhook, task in self._sending.items()]
         for webhook, _, _ in sending:
             webhook.finish()

@@ -29,5 +29,5 @@ class _OwnThreads:
         return await in_own_thread(lambda: socket.getaddrinfo(host, port, **options), _NAME)
 
     async def getnameinfo(self, address: tuple[Any, ...], flags: int) -> tuple[str, str]:
-        """The same."""
+        """As the event loop's. Raises OSError."""
         return await in_own_thread(lambda: socket.getnameinfo(address, flags), _NAME)

@@ -55,7 +55,6 @@ class DescribeClientQuotas:
     most one description at a time. A description may be a thousand times as long as its request, so `later` takes its steps.
     """
 
-    # A filter has at most three components, so 32 KiB are enough for administrators as well.
     def __init__(self, connection: Connection, queue: AlterQueue, describe: Describe, later: TakeSteps) -> None:
         self._connection = connection
         self._queue = queue
@@ -75,6 +74,7 @@ class DescribeClientQuotas:
             return WAIT if self._answer is None else Answer(self._answer)
         client = self._connection.client
         client.use(request.header.client_id, now)
+        # A filter has at most three components, so 32 KiB are enough for administrators as well.
         check_size(request.frame_bytes, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
         if not request.whole:
             return COLLECT

@@ -30,8 +30,8 @@ class HostNames:
                 found[name] = str(address_of(name.removeprefix("[").removesuffix("]")))
             except ValueError:
                 hosts.append(name)
-        # In random order, so that a slow name does not keep the names behind it from ever being looked up.
         deadline = asyncio.get_running_loop().time() + LOOKUP_SECONDS
+        # In random order, so that a slow name does not keep the names behind it from ever being looked up.
         for name in random.sample(hosts, len(hosts)):
             if not await self._ends(deadline):
                 break

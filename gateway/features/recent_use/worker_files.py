@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gateway.features.recent_use.usage_file import saved_at
+from gateway.files.flock import lock_file
 from gateway.files.path_faults import write_remedy
 from gateway.files.whole_file import real_path, replace_file
 
@@ -44,7 +45,7 @@ def _copy_newest(single: Path, files: Sequence[Path]) -> None:
 
 
 def _usage_files(single: Path) -> Iterator[Path]:
-    """The existing files of a gateway, by any number of workers. None if the folder is missing or can't be listed."""
+    """The existing files of a gateway, by any number of workers. Yields nothing if the folder is missing or can't be listed."""
     try:
         found = list(single.parent.iterdir())
     except OSError:
@@ -53,5 +54,5 @@ def _usage_files(single: Path) -> Iterator[Path]:
         stem, _, worker = path.stem.rpartition(".")
         numbered = stem == single.stem and path.suffix == single.suffix and worker.isdecimal()
         # A file with a lock beside it is that of another gateway, whatever its name is: workers' files have none.
-        if path == single or (numbered and not path.with_name(f"{path.name}.lock").exists()):
+        if path == single or (numbered and not lock_file(path).exists()):
             yield path

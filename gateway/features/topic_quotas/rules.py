@@ -101,12 +101,10 @@ class TopicQuotas:
         self._on_nameless = on_nameless
         self._total = AppendedBytes(self.new_rate(now), settings.total)
         self._listing = TopicListing({}, self.own)  # the latest list of the cluster's topics
-        self._listed: Set[str] = self._listing.listed
         self._unlisted: dict[str, TopicUse] = {}  # the meters of topics that are not in it
         self._seen: set[str] = set()  # topics that were appended to since then and are not in the list
         self._left = 0.0  # of the total, for the topics without an explicit threshold
         self._young: set[str] = set()  # topics that were seen before the list and are not in it: the list may be older
-        self._names: Mapping[bytes, str] = {}
         self._uses: dict[str, TopicUse] = {}
         self._touched: dict[TopicUse, None] = {}  # all with bytes that no message has, and some others
         self._nameless: dict[bytes, TopicUse] = {}
@@ -138,9 +136,8 @@ class TopicQuotas:
         The listing is the same as the last one, or follows that one, so that only topics without a place in it are visited.
         """
         self._listing = listing
-        listed = self._listed = listing.listed
+        listed = listing.listed
         self._young, self._seen = {name for name in self._seen if name not in listed}, set()
-        self._names = listing.names
         self._unlisted.update([(name, self._uses[name]) for name in listing.gone if name in self._uses])
         for name, use in list(self._unlisted.items()):
             if name in listed:
@@ -149,7 +146,7 @@ class TopicQuotas:
                 del self._unlisted[name]
                 self._forget(self._uses.pop(name))
         for topic_id in list(self._nameless):
-            known = self._names.get(topic_id)
+            known = listing.names.get(topic_id)
             if known is not None:
                 self._rename(self._nameless.pop(topic_id), known)
             elif topic_id in self._still_nameless:
@@ -165,7 +162,7 @@ class TopicQuotas:
         """The meters of a topic; None if no bytes were appended to it."""
         if not by_id:
             return self._uses.get(key.decode("utf-8", "replace"))
-        name = self._names.get(key)
+        name = self._listing.names.get(key)
         return self._nameless.get(key) if name is None else self._uses.get(name)
 
     def rejects(self, use: TopicUse | None, now: float) -> bool:
@@ -197,8 +194,8 @@ class TopicQuotas:
         """
         use = self.find(key, by_id=by_id)
         if use is None:
-            name = self._names.get(key) if by_id else key.decode("utf-8", "replace")
-            use = self._create(key, now, by_id=by_id) if name in self._listed else self._others
+            name = self._listing.names.get(key) if by_id else key.decode("utf-8", "replace")
+            use = self._create(key, now, by_id=by_id) if name in self._listing.listed else self._others
         use.refused_bytes[reason] += size
         return use
 
@@ -251,7 +248,7 @@ class TopicQuotas:
             if name not in self._uses and name not in self.own.names and len(self._uses) < self._max_topics:
                 self._uses[name] = use = self._new_use(name, now, self.settings.total)
                 self._seen.add(name)
-                if name not in self._listed:
+                if name not in self._listing.listed:
                     self._unlisted[name] = use
         self._update_default_threshold()
 
@@ -271,7 +268,7 @@ class TopicQuotas:
         every = [*self._uses.values(), *self._nameless.values()]
         shown = [(use.name, use) for use in every if use.labelled]
         unnamed = [use for use in every if not use.labelled]
-        used, listed, explicit = frozenset(self._uses), self._listed, self.settings.explicit
+        used, listed, explicit = frozenset(self._uses), self._listing.listed, self.settings.explicit
         others = TopicUse(OTHER, self._others.rate, labelled=False)
         others.add([self._others, *unnamed])
         rows: list[TopicRow] = []
@@ -322,7 +319,7 @@ class TopicQuotas:
 
     def _create(self, key: bytes, now: float, *, by_id: bool) -> TopicUse:
         """New meters for a topic, or the meters of the other topics if there is no room."""
-        known = self._names.get(key) if by_id else key.decode("utf-8", "replace")
+        known = self._listing.names.get(key) if by_id else key.decode("utf-8", "replace")
         full = len(self._uses) >= self._max_topics if known is not None else len(self._nameless) >= MAX_NAMELESS
         if full:
             return self._others
@@ -332,7 +329,7 @@ class TopicQuotas:
                 self._on_nameless()
             return use
         self._uses[known] = use = self._new_use(known, now, self.settings.total)
-        if known not in self._listed:  # `_young` can't have it: young topics have meters already
+        if known not in self._listing.listed:  # `_young` can't have it: young topics have meters already
             self._unlisted[known] = use
             self._seen.add(known)
             self._defaulted += known not in self.settings.explicit
@@ -366,10 +363,10 @@ class TopicQuotas:
 
     def _update_default_threshold(self) -> None:
         """Divide the rest of the total evenly among the topics without an explicit threshold."""
-        explicit = self.settings.explicit
+        explicit, listed = self.settings.explicit, self._listing.listed
         # `set - dict.keys()` would visit all keys.
-        unlisted = [name for name in self._seen | self._young if name not in explicit and name not in self._listed]
-        self._defaulted = len(self._listed) - sum(name in self._listed for name in explicit) + len(unlisted)
+        unlisted = [name for name in self._seen | self._young if name not in explicit and name not in listed]
+        self._defaulted = len(listed) - sum(name in listed for name in explicit) + len(unlisted)
         self._left = max(0.0, self.settings.total - sum(explicit.values()))
         self._divide()
 

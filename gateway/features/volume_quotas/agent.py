@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gateway.features.volume_quotas.feature import publish_usage, topic_spec
 from gateway.features.volume_quotas.report import PublisherReport
 from gateway.features.volume_quotas.sources import LocalVolumes
 from gateway.files.path_faults import mode_at
+from gateway.proxy.counters import Counters
 
 OK, FAILED = 0, 1
 
@@ -60,7 +60,7 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
         raise ConfigError(str(source), problems)
     brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
     admin = config.admin.host, volumes.agent.admin_port
-    upstream = Upstream(config.upstream, source.parent, brokers, Counter())
+    upstream = Upstream(config.upstream, source.parent, brokers, Counters())
     return Agent(broker, found, upstream, volumes, admin, tuple(config.admin.allowed_hosts))
 
 

@@ -5,7 +5,6 @@ import inspect
 import socket
 import ssl
 import struct
-from collections import Counter
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from gateway.cluster.client import ClusterError, Connections
 from gateway.cluster.discovery import sasl_mechanisms
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
+from gateway.proxy.counters import Counters
 from gateway.proxy.poller import Poller
 from loadtest.testkit.certificates import Authority
 
@@ -64,7 +64,7 @@ def resolve(monkeypatch):
 
 def upstream_of(port, poller=None, tls=None, directory=Path()):
     config = UpstreamConfig(bootstrap_servers=[f"{NAME}:{port}"], tls=tls)
-    return Upstream(config, directory, Brokers([(NAME, port)]), Counter(), poller)
+    return Upstream(config, directory, Brokers([(NAME, port)]), Counters(), poller)
 
 
 def peer_of(transport):

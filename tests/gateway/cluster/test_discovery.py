@@ -7,7 +7,6 @@ import random
 import socket
 import ssl
 import struct
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -22,6 +21,7 @@ from gateway.cluster.discovery import Discovery, sasl_mechanisms
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
+from gateway.proxy.counters import Counters
 from loadtest.testkit.certificates import Authority
 from loadtest.testkit.kafka import free_port
 from protocol.api_keys import ApiKey
@@ -32,7 +32,7 @@ from tests.hostile.stub_broker import StubBroker
 
 def upstream_of(broker):
     config = UpstreamConfig(bootstrap_servers=["kafka:9092"])
-    return Upstream(config, Path(), Brokers([("127.0.0.1", broker.port)]), Counter())
+    return Upstream(config, Path(), Brokers([("127.0.0.1", broker.port)]), Counters())
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def discovery_of(upstream, on_sasl=lambda _: None, on_configs=lambda _: None):
 async def test_unreachable_cluster_is_reported_with_cause_and_key(caplog):
     here, there = free_port(), free_port()
     config = UpstreamConfig(bootstrap_servers=["kafka:9092"])
-    upstream = Upstream(config, Path(), Brokers([("127.0.0.1", here), ("127.0.0.1", there)]), Counter())
+    upstream = Upstream(config, Path(), Brokers([("127.0.0.1", here), ("127.0.0.1", there)]), Counters())
     discovery = discovery_of(upstream)
     await discovery._explain("Unable to bootstrap")
     assert discovery.problem.startswith(f"the cluster can't be reached: 127.0.0.1:{here}: Connect")
@@ -69,7 +69,7 @@ async def test_unreachable_cluster_is_reported_with_cause_and_key(caplog):
 
 async def test_host_that_dns_cannot_have_is_reported() -> None:
     config = UpstreamConfig(bootstrap_servers=["kafka:9092"])
-    discovery = discovery_of(Upstream(config, Path(), Brokers([("a..b", 9092)]), Counter()))
+    discovery = discovery_of(Upstream(config, Path(), Brokers([("a..b", 9092)]), Counters()))
     await discovery._explain("Unable to bootstrap")
     assert "a..b:9092: the host is not a name that DNS can have" in discovery.problem
 
@@ -84,7 +84,7 @@ async def test_brokers_with_one_problem_share_its_text() -> None:
     async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         servers = [("127.0.0.1", port), ("localhost", port)]
-        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers(servers), Counter())
+        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers(servers), Counters())
         discovery = discovery_of(upstream)
         await discovery._explain("Unable to bootstrap")
     assert f"127.0.0.1:{port}, localhost:{port}: " in discovery.problem
@@ -96,7 +96,7 @@ async def test_unreadable_credentials_mean_brokers_require_sasl(tmp_path):
     sasl = {"mechanism": "PLAIN", "username": "weir", "password_file": "missing"}
     config = UpstreamConfig(bootstrap_servers=["kafka:9092"], sasl=sasl)
     wanted = asyncio.get_running_loop().create_future()
-    upstream = Upstream(config, tmp_path, Brokers([("127.0.0.1", free_port())]), Counter())
+    upstream = Upstream(config, tmp_path, Brokers([("127.0.0.1", free_port())]), Counters())
 
     def note(found):
         if found is not None:
@@ -112,7 +112,7 @@ async def test_failed_lookup_still_detects_sasl_requirement(error_code, mechanis
     with StubBroker() as broker:
         broker.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=error_code, mechanisms=mechanisms)
         upstream = Upstream(
-            UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([("127.0.0.1", broker.port)]), Counter()
+            UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([("127.0.0.1", broker.port)]), Counters()
         )
         found = []
         await discovery_of(upstream, found.append)._explain("no metadata")
@@ -294,7 +294,7 @@ async def test_broker_of_other_cluster_is_passed_over(stub):
         own.answers[ApiKey.METADATA] = lambda request: request.answer(cluster_id="mine", brokers=rows, topics=[])
         brokers = Brokers([("127.0.0.1", stub.port), ("127.0.0.1", own.port)])
         assert brokers.why_foreign("mine") is None
-        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counter())
+        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counters())
         metadata = ClusterMetadata(brokers.anyone, upstream.client_options, why_foreign=brokers.why_foreign)
         look = await metadata.look()
         await metadata.close()

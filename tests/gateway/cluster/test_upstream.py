@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import socket
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from gateway.cluster import upstream as module
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import UpstreamConfig
+from gateway.proxy.counters import Counters
 from gateway.proxy.poller import Poller
 from loadtest.testkit.kafka import free_port
 from protocol.errors import OtherCluster
@@ -22,7 +22,7 @@ from protocol.errors import OtherCluster
 def upstream_of(*ports, host="127.0.0.1", poller=None):
     addresses = [(host, port) for port in ports]
     config = UpstreamConfig(bootstrap_servers=[f"{host}:{port}" for port in ports])
-    return Upstream(config, Path(), Brokers(addresses), Counter(), poller)
+    return Upstream(config, Path(), Brokers(addresses), Counters(), poller)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_error_names_each_cause(silent, refusing, monkeypatch):
 
 async def test_host_that_dns_cannot_have_is_an_error_of_the_address():
     """Brokers may advertise any text, and Python raises UnicodeError for such a name."""
-    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([("a..b", 9092)]), Counter())
+    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([("a..b", 9092)]), Counters())
     with pytest.raises(OSError, match=r"a\.\.b:9092: the host is not a name that DNS can have"):
         await upstream.dial_anyone(asyncio.Protocol)
 
@@ -92,7 +92,7 @@ async def test_port_without_tls_is_not_reported_as_silent():
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     config = UpstreamConfig(bootstrap_servers=[f"127.0.0.1:{port}"], tls={"verify_hostname": False})
-    upstream = Upstream(config, Path(), Brokers([("127.0.0.1", port)]), Counter())
+    upstream = Upstream(config, Path(), Brokers([("127.0.0.1", port)]), Counters())
     try:
         with pytest.raises(OSError, match=f"127.0.0.1:{port}: it closed the connection in the TLS handshake"):
             await upstream.dial_anyone(asyncio.Protocol)
@@ -360,7 +360,7 @@ async def test_handshake_has_the_time_of_its_address(listening, poller, others, 
     addresses = [("127.0.0.1", listening), *[("127.0.0.1", 1)] * others]
     servers = [f"{host}:{port}" for host, port in addresses]
     config = UpstreamConfig(bootstrap_servers=servers, tls={"verify_hostname": False})
-    upstream = Upstream(config, Path(), Brokers(addresses), Counter(), poller)
+    upstream = Upstream(config, Path(), Brokers(addresses), Counters(), poller)
     protocol = Made()
     began = clock.monotonic()
     transport = upstream.dial_anyone_at_once(protocol)

@@ -45,7 +45,7 @@ def config(tmp_path: Path) -> LedgerConfig:
 
 @pytest.fixture
 def ledger(config: LedgerConfig, counters: Counters) -> Ledger:
-    return Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: ())
+    return Ledger(config, "weir-1", counters)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_folds_end_after_a_minute_at_the_latest(
     now = 1_000.0
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     monkeypatch.setattr(feature, "_LOOK_SECONDS", 0.0)
-    ledger = Ledger(config.model_copy(update={"flush_seconds": 3_600.0}), "weir-1", counters, UsageSampler(0.0), lambda: ())
+    ledger = Ledger(config.model_copy(update={"flush_seconds": 3_600.0}), "weir-1", counters)
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(ledger._run())
     await asyncio.sleep(0)
@@ -107,7 +107,7 @@ async def test_rights_of_groups_are_written_at_exit(config: LedgerConfig, counte
     for bucket in engine.acquire_path("produce", "alice", "etl", now):
         bucket.charge(500, now)
     rows = engine.group_buckets.rows
-    Ledger(config, "weir-1", counters, UsageSampler(clock.wall()), engine.buckets, groups=rows).close()
+    Ledger(config, "weir-1", counters, [(UsageSampler(clock.wall()), engine.buckets)], groups=rows).close()
     rights = {event["group"]: (event.get("parent"), event["entitlement"]) for event in written() if event["type"] == "group"}
     assert rights == {"all": (None, 1_000.0), "team": ("all", 1_000.0)}
 
@@ -123,8 +123,8 @@ async def test_no_number_of_changed_limits_pushes_samples_out(
     engine = EngineWithShadows(QuotaSettings((root.quota, team.quota, alice), groups=(root, team)), now)
     for bucket in engine.acquire_path("produce", "alice", "etl", now):
         bucket.charge(10_000, now)
-    shadows, rights = (ShadowSampler(wall), engine.shadows.buckets), engine.group_buckets.rows
-    ledger = Ledger(config, "weir-1", counters, UsageSampler(wall), engine.buckets, shadows=shadows, groups=rights)
+    samplers = (UsageSampler(wall), engine.buckets), (ShadowSampler(wall), engine.shadows.buckets)
+    ledger = Ledger(config, "weir-1", counters, samplers, groups=engine.group_buckets.rows)
     changes = [LimitChange(ClientQuotaEntity(f"user-{number}"), "producer_byte_rate", 1.0, 2.0) for number in range(5)]
     outlet = Outlet("weir-1", [ledger])
     for event in outlet.quota_events(changes):
@@ -153,7 +153,7 @@ class Full:
 
 
 async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, written: Written, counters: Counters) -> None:
-    ledger = Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: (), Full())
+    ledger = Ledger(config, "weir-1", counters, topic=Full())
     ledger.notify(rejection())
     await ledger.flush()
     for _ in range(2):  # each drop counts once
@@ -164,7 +164,7 @@ async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, w
 
 async def test_lines_lost_at_exit_are_counted(config: LedgerConfig, counters: Counters) -> None:
     async with BackgroundTasks(Counter()) as tasks:
-        Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: (), Full()).start(tasks)
+        Ledger(config, "weir-1", counters, topic=Full()).start(tasks)
     assert counters.ledger_topic_dropped == 1
 
 

@@ -8,6 +8,7 @@ import pytest
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, read_usage, write_usage
 from gateway.features.recent_use.worker_files import give_newest_save
+from gateway.files.file_lock import FileLock
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import BucketUse, Moment, RecentUse
@@ -93,3 +94,17 @@ def test_file_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.Lo
 def test_missing_folder_has_no_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(tmp_path / "later", 2)
     assert caplog.messages == []
+
+
+def test_linked_file_of_another_gateway_is_kept(tmp_path: Path) -> None:
+    """A gateway locks the file beside the target of a link."""
+    (single,), workers = files(tmp_path, 1), files(tmp_path, 4)
+    target = tmp_path / "disk" / "usage.jsonl"
+    target.parent.mkdir()
+    save(target, 1_000.0, "of another")
+    workers[3].symlink_to(target)
+    lock = FileLock("state.usage_path", workers[3])
+    assert lock.take()
+    start(tmp_path, 1)
+    lock.release()
+    assert (clients(target), single.exists()) == (["of another"], False)

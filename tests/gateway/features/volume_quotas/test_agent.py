@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from gateway.config.problems import ConfigError
 from gateway.features.volume_quotas import agent as agent_module
 from gateway.features.volume_quotas.agent import FAILED, OK, Agent, agent_config, publish_volumes
 from gateway.features.volume_quotas.config import VolumesConfig
+from gateway.proxy.counters import Counters
 
 
 @pytest.mark.parametrize(("once", "code"), [(False, OK), (True, FAILED)])
@@ -30,7 +30,7 @@ async def test_sigterm_is_heard_while_brokers_are_silent(once, code, monkeypatch
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         server.setblocking(False)
         brokers = Brokers([server.getsockname()])
-        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counter())
+        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counters())
         agent = asyncio.create_task(publish_volumes(Agent(1, ("/",), upstream, VolumesConfig(), ("127.0.0.1", 0)), once))
         connection, _ = await asyncio.get_running_loop().sock_accept(server)
         with closing(connection):
@@ -73,7 +73,7 @@ async def test_bug_is_logged_with_a_reason_to_fold_by(monkeypatch, caplog):
         raise ZeroDivisionError
 
     monkeypatch.setattr(agent_module, "publish_usage", fail)
-    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([]), Counter())
+    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([]), Counters())
     assert await publish_volumes(Agent(1, ("/",), upstream, VolumesConfig(), ("127.0.0.1", 0)), once=True) == FAILED
     (failed,) = [each for each in caplog.records if each.exc_info]
     assert failed.reason == "agent"

@@ -60,7 +60,7 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
             listener = Listener(
                 config.listeners[0],
                 tmp_path,
-                Upstream(config.upstream, tmp_path, brokers, counters.certificate_reloads),
+                Upstream(config.upstream, tmp_path, brokers, counters),
                 counters,
                 Sessions(counters, Outlet(), max_idle_seconds=60.0),
                 ConnectionAdmission(quotas, Outlet()),
