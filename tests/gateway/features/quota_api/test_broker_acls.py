@@ -3,8 +3,10 @@
 import pytest
 
 from gateway.alter_queue import AlterQueue
+from gateway.alter_right import RIGHT_TRANSITIONS, RightEvent, RightState
 from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.rules import ListedQuotas, alteration, described
+from gateway.proxy.states import IllegalEventError, next_state
 from gateway.quotas.entity import ClientQuotaEntity
 from gateway.quotas.quota_table import QuotaTable
 from gateway.steps import at_once
@@ -213,6 +215,13 @@ NOT_LISTED = (
     "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
     " It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: broker_acls."
 )
+
+
+def test_decision_is_final():
+    for event in RightEvent:
+        for state in (RightState.GRANTED, RightState.REFUSED):
+            with pytest.raises(IllegalEventError):
+                next_state(RIGHT_TRANSITIONS, state, event)
 
 
 # Long requests.
