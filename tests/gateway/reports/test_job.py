@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.events import ThrottleEvent, UsageSample, VolumeStateChanged
+from gateway.events import ThrottleEvent, UsageSample, VolumeStateChanged, to_line
 from gateway.ledger_paths import partition
 from gateway.quotas.kinds import BYTES
 from gateway.throttle_slots import throttle_slot
@@ -77,6 +77,21 @@ def test_largest_figures_are_good_lines(spark: "SparkSession", tmp_path: Path) -
     folder = LedgerFolder(spark, str(tmp_path))
     lines = folder.lines(sorted(folder.files(Period())))
     assert [row.rejected for row in lines.select("rejected").collect()] == [None] * 5
+
+
+def test_line_that_is_not_utf8_is_kept_as_bad(spark: "SparkSession", tmp_path: Path) -> None:
+    from gateway.reports.job.ledger import LedgerFolder
+    from gateway.reports.job.period import Period
+
+    line = to_line(UsageSample(time_ms=START, gateway="weir-0", kind="produce", client_id="c", amount=1.0))
+    hour = tmp_path / partition(START)
+    hour.mkdir(parents=True)
+    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(line.encode().replace(b'"c"', b'"\xff"')))
+    folder = LedgerFolder(spark, str(tmp_path))
+    hours = sorted(folder.files(Period()))
+    (counted,), (kept,) = folder.lines(hours).collect(), folder.bad_lines(hours).collect()
+    assert counted.rejected == kept.reason == "not JSON, or a field of a wrong type or size"
+    assert kept.line == line.replace('"c"', '"\ufffd"')
 
 
 def test_job_reports_its_progress(report: Run) -> None:
