@@ -16,7 +16,7 @@ from gateway.reports.job.folders import folder
 from gateway.reports.job.hadoop import literal
 from gateway.reports.job.hours import HOUR
 from gateway.reports.job.period import Hour, Period
-from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, field_columns, parsed, rejection
+from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, NO_JSON, field_columns, parsed, rejection
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _FILES = f"*{{{','.join(_SUFFIXES)}}}"
@@ -124,7 +124,8 @@ class LedgerFolder:
         event = F.explode(F.array(parsed(F.col("value")))).alias("event")
         parsed_lines = lines.select(*HOUR, "value", "file", event)
         rejected = rejection(F.col("event").getField, F.col("date"), F.col("hour"))
-        return parsed_lines.withColumn("rejected", rejected)
+        # Unlike Spark's JSON source, the parser of a column takes text that is not UTF-8.
+        return parsed_lines.withColumn("rejected", F.when(~F.is_valid_utf8("value"), NO_JSON).otherwise(rejected))
 
     def _rows(self, hours: Sequence[Hour], read: _Read, *more: Column) -> DataFrame:
         """All lines of these hours with the columns `more`, read from their folders without a look into the others."""

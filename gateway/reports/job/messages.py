@@ -7,14 +7,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gateway.files.flock import LockHeldError, only_holder
-from gateway.files.path_faults import write_remedy
+from gateway.files.path_faults import read_remedy, write_remedy
 from gateway.terminal_text import printable
 
 _LOCK = "_lock"
 
 
 def unreadable_folder(error: OSError) -> str:
-    return f"{error.filename}: can't be read ({error.strerror}); give this user the right to read all of --events and --out"
+    remedy = read_remedy(error, "give this user the right to read all of --events and --out")
+    return f"{error.filename}: can't be read ({error.strerror}); {remedy}"
 
 
 def unwritable_file(error: OSError) -> str:

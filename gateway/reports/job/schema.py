@@ -43,6 +43,9 @@ EVENT_SCHEMA = StructType(
     ]
 )
 
+NO_JSON = "not JSON, or a field of a wrong type or size"
+"""A reason to reject a line."""
+
 _HOUR_MS = 3_600_000
 _LARGEST = 2**47 - 1
 """The largest whole number: 140 TB, or ms until the year 6429. The order of throttles shifts it by 16 bits."""
@@ -69,7 +72,7 @@ def rejection(field: Callable[[str], Column], date: Column, hour: Column) -> Col
     types = F.array(*map(F.lit, EVENTS))  # `isin` would generate code for each type
     in_its_hour = F.floor(field("time_ms") / _HOUR_MS) == F.unix_date(date) * 24 + hour
     return (
-        F.when(field(CORRUPT).isNotNull() | _has_no_figure(field), "not JSON, or a field of a wrong type or size")
+        F.when(field(CORRUPT).isNotNull() | _has_no_figure(field), NO_JSON)
         .when(~field("v").eqNullSafe(F.lit(VERSION)), F.lit(f"not of version {VERSION}"))
         .when(~F.coalesce(F.array_contains(types, field("type")), F.lit(False)), "unknown type")
         .when(_lacks_a_field(field), "a required field is missing")

@@ -10,6 +10,7 @@ from gateway.config.load import load_quotas
 from gateway.features.client_quotas.feature import quota_settings
 from gateway.quotas.bucket import LEAST_DELAY
 from gateway.quotas.entity import DEFAULT, OTHER, ClientQuotaEntity, EntityName, Resolution, Tags
+from gateway.quotas.group_tree import lineage
 from gateway.quotas.groups import NO_CLAIMS, Group, GroupRule, GroupTable
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.quota_table import QuotaTable
@@ -65,7 +66,12 @@ class WhatIfQuotas:
         self.warnings = warnings
         self._settings = settings
         self._table = QuotaTable(settings.quotas)
-        self._groups = [(group, [_RuleMatch(rule) for rule in group.rules]) for group in settings.groups]
+        parents = {group.name: group.parent for group in settings.groups}
+        self._groups = [
+            (lineage(group.name, parents), [_RuleMatch(rule) for rule in group.rules])
+            for group in settings.groups
+            if group.rules  # a parent has none: its clients are those of the groups below
+        ]
         exempt = [quota.entity for quota in settings.quotas if quota.exempt]
         limits = self._table.entities()
         self._matches = {
@@ -73,7 +79,7 @@ class WhatIfQuotas:
         }
 
     def targets(self, entities: Sequence[LedgerEntity]) -> Sequence[Sequence[Target]]:
-        """The buckets of each entity of the ledger: its own, and its group's if that has a limit.
+        """The buckets of each entity of the ledger: its own, its group's, and those of the groups above, if they have limits.
 
         There are none for a kind without a rate. Nor are there any for a group of the ledger: its members have its use in rows
         of their own.
@@ -105,26 +111,28 @@ class WhatIfQuotas:
             return [self._limited(entity, kind, resolution)]  # the client is exempt from its group's limit as well
         else:
             own = self._limited(entity, kind, resolution)
-        group = self._group_target(entity, kind, user, client_id)
-        return [own] if group is None else [own, group]
+        return [own, *self._group_targets(entity, kind, user, client_id)]
 
-    def _group_target(self, entity: LedgerEntity, kind: QuotaKind, user: str | None, client_id: str | None) -> Target | None:
-        """The bucket of the first group with a rule that matches; None without a limit."""
+    def _group_targets(
+        self, entity: LedgerEntity, kind: QuotaKind, user: str | None, client_id: str | None
+    ) -> Sequence[Target]:
+        """The buckets with a limit of the first group with a rule that matches, and of the groups above it."""
         doubtful = False
-        for group, rules in self._groups:
+        for names, rules in self._groups:
             found = {rule.matches(user, client_id) for rule in rules}
             if found == {False}:
                 continue
-            resolution = self._table.resolve_group(kind.config_key, group.name)
-            if resolution.limit is None:
+            ceilings = [self._table.resolve_group(kind.config_key, name) for name in names]
+            limited = [ceiling for ceiling in ceilings if ceiling.limit is not None]
+            if not limited:
                 if True in found:
-                    return None
+                    return []
                 doubtful = True
             elif True in found and not doubtful:
-                return self._limited(entity, kind, resolution)
+                return [self._limited(entity, kind, ceiling) for ceiling in limited]
             else:
-                return Target(*entity, UNDECIDED, _text(resolution.entity))
-        return None
+                return [Target(*entity, UNDECIDED, _text(limited[0].entity))]
+        return []
 
     def _limited(self, entity: LedgerEntity, kind: QuotaKind, resolution: Resolution) -> Target:
         tags: Tags = resolution.tags
@@ -228,4 +236,9 @@ def load_what_if(path: Path) -> WhatIfQuotas:
         warnings.append(
             f"quotas: rows with until or schedule are left out of the prediction ({left_out}) — remove the key to include a row"
         )
-    return WhatIfQuotas(quota_settings(lasting), warnings)
+    settings = quota_settings(lasting)
+    if settings.by_broker:
+        warnings.append(
+            "quotas.scope: is broker, but each limit is compared with the use at all brokers — give the limits of all brokers"
+        )
+    return WhatIfQuotas(settings, warnings)

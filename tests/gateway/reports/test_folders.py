@@ -89,6 +89,19 @@ def test_file_beside_the_folders_is_left_out(tmp_path: Path) -> None:
     assert len(LocalFolder(str(tmp_path)).lengths("date=*/hour=*/*.gz")) == len(hours)
 
 
+@pytest.mark.parametrize("name", ["hour=02/b.jsonl.gz", "hour=03"])
+def test_link_to_itself_has_its_remedy(tmp_path: Path, name: str) -> None:
+    from gateway.reports.job.folders import LocalFolder, UnreadableFolderError
+    from gateway.reports.job.messages import unreadable_folder
+
+    link = hours_of(tmp_path)["02"].parent / name
+    link.symlink_to(link)
+    with pytest.raises(UnreadableFolderError) as refused:
+        LocalFolder(str(tmp_path)).lengths("date=*/hour=*/*.gz")
+    said = unreadable_folder(refused.value)
+    assert said.startswith(f"{link}: can't be read (Too many levels of symbolic links); remove the symbolic link")
+
+
 def test_forbidden_folder_is_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gateway.reports.job.folders import LocalFolder, UnreadableFolderError
     from gateway.reports.job.session import ledger_bytes

@@ -21,6 +21,8 @@ from tests.gateway.reports.scenario import HOUR, START
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from gateway.reports.job.report_run import ReportRun
+
 pytestmark = SPARK
 
 EVERY = 900.0
@@ -47,10 +49,15 @@ def write_half(path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
 
 
-def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object], batch_hours: int = 24) -> list[float]:
-    """Repeat the runs over `folder`. Calls one function in place of each wait. Returns the seconds of the waits."""
+def report_run(spark: "SparkSession", folder: Path, batch_hours: int = 24) -> "ReportRun":
     from gateway.reports.job.report_run import ReportRun
 
+    messages = Messages(quiet=False)
+    return ReportRun(spark, str(folder / "ledger"), str(folder / "out"), Period(), batch_hours, messages, is_small=True)
+
+
+def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object], batch_hours: int = 24) -> list[float]:
+    """Repeat the runs over `folder`. Calls one function in place of each wait. Returns the seconds of the waits."""
     waits: list[float] = []
     left = iter(between)
 
@@ -61,10 +68,9 @@ def repeat(spark: "SparkSession", folder: Path, *between: Callable[[], object], 
             raise EndOfTestError
         then()
 
-    out, messages = str(folder / "out"), Messages(quiet=False)
-    run = ReportRun(spark, str(folder / "ledger"), out, Period(), batch_hours, messages, is_small=True)
+    run = report_run(spark, folder, batch_hours)
     with pytest.raises(EndOfTestError):
-        run.repeat(EVERY, lambda: messages.progress("fetched"), wait)
+        run.repeat(EVERY, lambda: run.messages.progress("fetched"), wait)
     return waits
 
 
@@ -101,56 +107,58 @@ def test_next_run_reads_only_new_files(spark: "SparkSession", tmp_path: Path, ca
 
 
 def test_run_without_a_report_is_tried_again(spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The five runs before have no file, a cut one, a folder in use, a forbidden one and a full disk."""
-    ledger, page = tmp_path / "ledger", tmp_path / "out/report.html"
-    hour = ledger / partition(START)
-    broken = hour / "weir-cut-0.jsonl.gz"
-    write = Path.write_bytes
-    other = only_run("--out", tmp_path / "out")
+    (tmp_path / "ledger").mkdir()
+    repeat(spark, tmp_path, lambda: use(tmp_path / "ledger", 0, 7.0))
+    shown = capsys.readouterr()
+    (said,) = [line for line in shown.err.splitlines() if line.startswith("weir report: ")]
+    assert "has no files such as" in said
+    assert shown.out.splitlines() == [f"{tmp_path}/out/report.html"]
+    assert used(tmp_path) == 7
+
+
+def refusal(spark: "SparkSession", folder: Path) -> str:
+    """The message of a run that makes no report, after which a process with `--every` goes on."""
+    from gateway.reports.job.report_run import NoReportError
+
+    with pytest.raises(NoReportError) as refused:
+        report_run(spark, folder).make()
+    return str(refused.value)
+
+
+def test_cut_file_stops_a_run(spark: "SparkSession", tmp_path: Path) -> None:
+    hour = tmp_path / "ledger" / partition(START)
     hour.mkdir(parents=True)
+    write_half(hour / "weir-cut-0.jsonl.gz")
+    assert "weir-cut-0.jsonl.gz can't be read" in refusal(spark, tmp_path)
+
+
+def test_folder_in_use_stops_a_run(spark: "SparkSession", tmp_path: Path) -> None:
+    use(tmp_path / "ledger", 0, 7.0)
+    with only_run("--out", tmp_path / "out"):
+        said = refusal(spark, tmp_path)
+    assert "weir report is writing here, and each would overwrite the other's files; wait for its end" in said
+
+
+def test_forbidden_folder_stops_a_run(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(tmp_path / "ledger", 0, 7.0)
+    hour = tmp_path / "ledger" / partition(START)
+    forbid(monkeypatch, hour)
+    assert refusal(spark, tmp_path).startswith(f"{hour}: can't be read (Permission denied); give this user")
+
+
+def test_full_disk_stops_a_run(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk has no room for the largest file, the page."""
+    write, page = Path.write_bytes, tmp_path / "out/report.html"
 
     def full(path: Path, text: bytes) -> int:
-        """The disk has no room for the largest file, the page."""
         if "report.html" in path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(path, text)
 
-    with pytest.MonkeyPatch.context() as refusing, pytest.MonkeyPatch.context() as filling:
-
-        def cut_file() -> None:
-            write_half(broken)
-
-        def used_folder() -> None:
-            broken.unlink()
-            use(ledger, 0, 7.0)
-            other.__enter__()
-
-        def forbidden_folder() -> None:
-            other.__exit__(None, None, None)
-            forbid(refusing, hour)
-
-        def full_disk() -> None:
-            refusing.undo()
-            filling.setattr(Path, "write_bytes", full)
-
-        repeat(spark, tmp_path, cut_file, used_folder, forbidden_folder, full_disk, filling.undo)
-    shown = capsys.readouterr()
-    said = [line for line in shown.err.splitlines() if line.startswith("weir report: ")]
-    assert len(said) == 5
-    for line, words in zip(
-        said,
-        (
-            "has no files such as",
-            "weir-cut-0.jsonl.gz can't be read",
-            "weir report is writing here, and each would overwrite the other's files; wait for its end",
-            f"weir report: {hour}: can't be read (Permission denied); give this user",
-            f"weir report: {page}: can't be written (No space left on device); free space for {page}",
-        ),
-        strict=True,
-    ):
-        assert words in line
-    assert shown.out.splitlines() == [f"{page}"]
-    assert used(tmp_path) == 7
+    use(tmp_path / "ledger", 0, 7.0)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    said = refusal(spark, tmp_path)
+    assert said.startswith(f"{page}: can't be written (No space left on device); free space for {page}")
 
 
 def test_late_file_keeps_the_figures_of_files_that_are_gone(

@@ -156,6 +156,30 @@ def test_group_by_a_missing_name_is_undecided(
     assert [(target.verdict, target.quota) for target in targets] == verdicts
 
 
+NESTED = (
+    Group("all", (), {KEY: 90.0}),
+    Group("etl", (GroupRule(client_id="etl"),), {KEY: 50.0}, parent="batch"),
+    Group("web", (GroupRule(user="alice"),), parent="all"),
+    Group("batch", (), parent="all"),
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "limits"),
+    [
+        (("bob", "etl"), [(50.0, "etl"), (90.0, "all")]),
+        ((None, "etl"), [(50.0, "etl"), (90.0, "all")]),
+        (("alice", "x"), [(90.0, "all")]),
+        (("bob", "x"), []),
+    ],
+)
+def test_groups_above_have_buckets_too(names: tuple[str | None, str], limits: list[tuple[float, str]]) -> None:
+    """A parent has no rules: its clients are those of the groups below it."""
+    ((own, *of_groups),) = WhatIfQuotas(grouped(NESTED)).targets([LedgerEntity("produce", *names)])
+    assert own.verdict == UNLIMITED
+    assert [(target.verdict, target.limit, target.group) for target in of_groups] == [(LIMITED, *each) for each in limits]
+
+
 def test_address_and_unknown_kind() -> None:
     rows = (EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 10}),)
     found = WhatIfQuotas(QuotaSettings(quotas=rows))
@@ -234,3 +258,10 @@ def test_temporary_row_is_left_out_with_a_warning(tmp_path: Path) -> None:
     (warning,) = found.warnings
     assert warning.startswith("quotas: rows with until or schedule are left out of the prediction (1)")
     assert only(found, "produce", "alice", "etl").limit == 5000000
+
+
+def test_scope_broker_has_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("quotas: {scope: broker, entities: [{user: alice, producer_byte_rate: 5000000}]}\n")
+    (warning,) = load_what_if(file).warnings
+    assert warning.startswith("quotas.scope: is broker, but each limit is compared with the use at all brokers — ")
