@@ -32,7 +32,7 @@ from gateway.overdue import Deadline
 from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.standard_streams import StdoutError, discard_stdout
-from gateway.terminal_text import printable_lines
+from gateway.terminal_text import printable, printable_lines
 from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
 
@@ -211,9 +211,14 @@ def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     warnings = _warnings(options.config, config)
     if options.brokers:
+        from gateway.migration import MigrationError
         from gateway.migration.ask_brokers import broker_warnings  # here, so that other checks start without Kafka's protocol
 
-        warnings += broker_warnings(config, options.config, options.command_config)
+        try:
+            warnings += broker_warnings(config, options.config, options.command_config)
+        except MigrationError as error:
+            print(printable(str(error)), file=sys.stderr)
+            return FAILED
     addresses, *features = summary(config)
     lines = [f"warning: {warning}" for warning in warnings]
     lines += [f"{options.config}: valid: {addresses}"]

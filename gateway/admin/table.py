@@ -15,6 +15,7 @@ from rich.text import Text
 from gateway.admin.admin_client import ask
 from gateway.admin.configured import CONFIGURED
 from gateway.admin.json_text import JsonObject
+from gateway.quotas.entity import OTHER
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
 from gateway.terminal_text import printable
@@ -87,7 +88,11 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str]) -> None:
     answer = await ask(admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
         place = f" at broker {debt['broker']}" if debt.get("broker") else ""
-        names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id", "group") if debt.get(key))
+        if debt.get("user") == OTHER:  # a client of this name has a backslash in front of it
+            names = f"the shared bucket {OTHER} of {printable(debt['client_id'])}"
+        else:
+            parts = (("user", "user"), ("client-id", "client_id"), ("group", "group"))
+            names = ", ".join(f"{name} {printable(debt[key])}" for name, key in parts if debt.get(key))
         print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}{place}")
     if not answer["cleared"]:
         print("nothing to clear: no client or group of this name is in debt. `weir quotas` shows the names.")

@@ -10,7 +10,7 @@ from gateway.config.document import Document
 from gateway.config.model import ListenerConfig, WeirConfig
 from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.pydantic_errors import problem
-from gateway.files.path_faults import READABLE, read_remedy
+from gateway.files.path_faults import READABLE, file_bytes, read_remedy
 from gateway.proxy.tls.contexts import client_context, server_context
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _mismatch(files: Mapping[str, Path], names: Mapping[str, str]) -> Iterator[t
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return file_bytes(file)
     except FileNotFoundError:
         raise _UnusableError(
             f"does not exist: {file}", "name an existing file; a relative name starts at the config file's directory"

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from stat import S_ISFIFO
 from typing import Final
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from gateway.config.paths import check_paths, check_paths_of_worker
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.pydantic_errors import problem, problems_of
 from gateway.features.notify.config import WITH_SECRETS
-from gateway.files.path_faults import READABLE, read_remedy
+from gateway.files.path_faults import READABLE, open_now, read_remedy
 from gateway.files.secret_file import UnusableSecretError
 from gateway.steps import drained
 
@@ -192,9 +193,14 @@ def read_config_text(path: Path, option: str = "--config", *, most: float = MAX_
     `option` names the file on the command line.
     """
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size  # 0 of a pipe
+        with open(path, "rb", opener=open_now) as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size  # 0 of a pipe
             text = file.read() if size <= most else b""  # `read(most)` would take so much memory for any file
+        if not text and S_ISFIFO(status.st_mode):
+            raise ConfigError(
+                str(path), [Problem("(file)", "is a pipe without a writer", f"name a regular file with {option}")]
+            )
         if max(size, len(text)) <= most:
             return text.decode("utf-8-sig")
         most_mib = MAX_CONFIG_BYTES >> 20

@@ -1,4 +1,4 @@
-"""Paths at which no file or no folder can be, whoever runs Weir, and the remedies for errors of files."""
+"""Paths at which no file or no folder can be, remedies for errors of files, and reads that do not wait."""
 
 import errno
 import os
@@ -29,6 +29,19 @@ _UNWRITABLE = {
     errno.ENOENT: "make the folder of {}",
     errno.EISDIR: "remove the folder {}",
 }
+
+
+def open_now(path: str, flags: int) -> int:
+    """An `opener` of `open()` that does not wait for the writer of a named pipe. Such a pipe is an empty file."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)  # a pipe that has a writer may be empty for now
+    return descriptor
+
+
+def file_bytes(path: Path) -> bytes:
+    """As `Path.read_bytes`, but a named pipe without a writer is empty. Raises OSError, or ValueError for a NUL character."""
+    with open(path, "rb", opener=open_now) as file:
+        return file.read()
 
 
 def read_remedy(error: OSError, otherwise: str) -> str:

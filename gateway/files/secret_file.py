@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gateway.files.path_faults import read_remedy
+from gateway.files.path_faults import file_bytes, read_remedy
 
 
 class UnusableSecretError(Exception):
@@ -22,7 +22,7 @@ def one_line_remedy(noun: str) -> str:
 def read_secret(path: Path, noun: str) -> str:
     """The only line of the file. `noun` is its name in messages, such as `secret`. Raises UnusableSecretError."""
     try:
-        secret = path.read_bytes().decode().rstrip("\r\n")
+        secret = file_bytes(path).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise UnusableSecretError(f"names {path}, which is not UTF-8 text", one_line_remedy(noun)) from None
     except (OSError, ValueError) as error:

@@ -5,22 +5,25 @@ from pathlib import Path
 
 from gateway.config.model import WeirConfig
 from gateway.migration import MigrationError
-from gateway.migration.access import access_of, check_not_gateway
+from gateway.migration.access import Access, access_of, check_not_gateway
 from gateway.migration.broker_admin import BrokerAdmin
 from gateway.migration.copied_rates import copied_rate_warnings
 from gateway.quotas.scope import BROKER
 
 
 def broker_warnings(config: WeirConfig, path: Path, command_config: Path | None = None) -> list[str]:
-    """One line for each difference that is probably a mistake, or for the reason why the brokers could not be asked."""
+    """One line for each difference that is probably a mistake, or for the reason why the brokers could not be asked.
+
+    Raises MigrationError if `command_config` can't be used.
+    """
+    access = access_of(None, command_config, config, path)
     try:
-        return asyncio.run(_ask(config, path, command_config))
+        return asyncio.run(_ask(config, access))
     except MigrationError as error:
         return [f"--brokers: {error}"]
 
 
-async def _ask(config: WeirConfig, path: Path, command_config: Path | None) -> list[str]:
-    access = access_of(None, command_config, config, path)
+async def _ask(config: WeirConfig, access: Access) -> list[str]:
     check_not_gateway(config, access.bootstrap)
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()

@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.config.problems import nearest
 from gateway.files.java_properties import Property, properties_of
+from gateway.files.path_faults import open_now
 from gateway.migration import MigrationError
 from gateway.proxy.tls.contexts import ClientTls
 from gateway.whole_number import whole_number
@@ -61,7 +62,8 @@ class ClientProperties:
 def read_properties(path: Path) -> ClientProperties:
     """Raises MigrationError without any password. Relative file names start at the working directory, as for Kafka's tools."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8", opener=open_now) as file:
+            text = file.read()
     except OSError as error:
         raise MigrationError(
             f"--command-config {path}: can't be read: {error.strerror or error} — name a properties file of a Kafka client"

@@ -77,6 +77,10 @@ class TestCheck:
         assert ended.value.code == 2
         assert "--command-config needs --brokers" in capsys.readouterr().err
 
+    def test_unreadable_credentials_are_an_error(self, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "--config", str(config_file), "--brokers", "--command-config", "nowhere.properties"]) == 1
+        assert "--command-config nowhere.properties: can't be read: No such file" in capsys.readouterr().err
+
     @pytest.mark.parametrize(
         ("sharing", "limits"),
         [("", "1000 per address, 400 in all"), ("sharing:\n", "1000 per address in each worker, 400 in each worker")],

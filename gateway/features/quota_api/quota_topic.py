@@ -128,7 +128,7 @@ class QuotaTopic:
             if not begun:
                 raise self._unread(error) from None
             if not is_kept:
-                reason = f"topic {topic} does not confirm it: {error or 'it takes too long'}"
+                reason = f"topic {topic} does not confirm it: {str(error) or 'it takes too long'}"
                 raise NotSavedError(reason, _REMEDY, "so it may take effect later, or not at all") from None
         self._take_over()
         return self._known
@@ -258,7 +258,7 @@ class QuotaTopic:
             _log.info("%d entities' quotas were put into topic %s", len(put), self.topic)
 
     def _unread(self, error: Exception) -> NotSavedError:
-        return NotSavedError(f"topic {self.topic} has not been read yet: {error or 'it takes too long'}", _REMEDY)
+        return NotSavedError(f"topic {self.topic} has not been read yet: {str(error) or 'it takes too long'}", _REMEDY)
 
     async def _read_whole(self) -> None:
         """Wait until Weir has read the topic. Raises ClusterError if the reader can't reach the topic now."""

@@ -117,7 +117,14 @@ async def test_json_keeps_names_with_emoji_codes(
 async def test_cleared_debts_keep_names_with_emoji_codes(capsys: pytest.CaptureFixture[str]) -> None:
     async with answering(web.json_response({"cleared": [{"seconds": 1.5, "kind": "produce", **NAMES}]})) as url:
         await forgive_debts(url, {})
-    assert capsys.readouterr().out == "cleared 1.5 s of produce for user team:key:a, client_id x:100:y\n"
+    assert capsys.readouterr().out == "cleared 1.5 s of produce for user team:key:a, client-id x:100:y\n"
+
+
+async def test_cleared_debt_of_shared_bucket_names_its_quota(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"user": "<other>", "client_id": "client-id=<default>"}
+    async with answering(web.json_response({"cleared": [{"seconds": 1.5, "kind": "produce", **names}]})) as url:
+        await forgive_debts(url, {})
+    assert capsys.readouterr().out == "cleared 1.5 s of produce for the shared bucket <other> of client-id=<default>\n"
 
 
 async def shown_with_all(view: AdminView, *, as_json: bool) -> str:

@@ -45,6 +45,37 @@ def test_huge_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
         load_config(path)
 
 
+def test_pipe_without_writer_is_refused(tmp_path: Path) -> None:
+    """A read that waits for a writer would hang a start, and every later reload."""
+    path = tmp_path / "weir.yaml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is a pipe without a writer — name a regular file with --config"):
+        load_config(path)
+
+
+def test_pipe_with_writer_is_read(tmp_path: Path) -> None:
+    """Bash's `<(command)` is such a file."""
+    reader, writer = os.pipe()
+    try:
+        assert os.write(writer, MINIMAL.encode()) == len(MINIMAL)
+        os.close(writer)
+        assert load_config(Path(f"/dev/fd/{reader}")) == parsed(MINIMAL)
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("key", ["password_file", "ca"])
+def test_pipe_as_named_file_is_refused(tmp_path: Path, key: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    section = "tls: {ca: pipe}" if key == "ca" else "sasl: {mechanism: PLAIN, username: weir, password_file: pipe}"
+    text = MINIMAL.replace("upstream: {", f"upstream: {{{section}, ")
+    assert text != MINIMAL
+    path = tmp_path / "weir.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"{key}: .*(is empty|holds no certificate)"):
+        load_config(path)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weir.yaml"

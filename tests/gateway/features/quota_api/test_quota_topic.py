@@ -438,6 +438,23 @@ async def test_change_fails_while_the_end_of_the_topic_is_unknown():
     assert table(topic).quotas == {ALICE: RATE}
 
 
+async def test_change_that_nobody_reads_back_takes_too_long(monkeypatch):
+    topic = KeptTopic()
+    put(topic, settled())
+    async with gateway(topic, {}) as here:
+        pass  # the reader ends
+    monkeypatch.setattr(quota_log, "SAVE_SECONDS", 0.3)
+    with pytest.raises(NotSavedError, match="topic quotas does not confirm it: it takes too long"):
+        await here.log.save({}, {ALICE: RATE})
+
+
+async def test_change_before_anybody_reads_takes_too_long(monkeypatch):
+    here = Gateway(KeptTopic(), Copy({}))
+    monkeypatch.setattr(quota_log, "SAVE_SECONDS", 0.0)
+    with pytest.raises(NotSavedError, match="topic quotas has not been read yet: it takes too long"):
+        await here.log.save({}, {ALICE: RATE})
+
+
 async def test_topic_being_filled_is_not_settled_before_its_end(monkeypatch):
     """The first gateway's second batch and its retry fail. The other gateway must not use the first batch alone."""
     monkeypatch.setattr(record_batches, "BATCH_BYTES", 2_000)
