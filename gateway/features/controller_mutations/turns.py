@@ -25,15 +25,19 @@ Buckets = tuple[Bucket, ...]
 
 
 class Place:
-    """One connection's places in the lines of its buckets. `deferred`: its next request costs something, and waited before."""
+    """One connection's places in the lines of its buckets. `deferred`: its next request costs something, and waited before.
 
-    __slots__ = ("_buckets", "_closed", "_consumers", "_turns", "deferred")
+    A connection that has been served is not `_new`: its client has not come back after a timeout.
+    """
+
+    __slots__ = ("_buckets", "_closed", "_consumers", "_new", "_turns", "deferred")
 
     def __init__(self, turns: "Turns") -> None:
         self._turns = turns
         self._buckets: Buckets = ()
         self._consumers: list[Consumer] = []
         self._closed = False
+        self._new = True
         self.deferred = False
 
     def wait(self, buckets: Buckets, now: float) -> float:
@@ -57,7 +61,7 @@ class Place:
         return [bucket.take_turn(each, now) for bucket, each in zip(buckets, self._consumers, strict=True)]
 
     def _take_left(self, buckets: Buckets) -> bool:
-        left = None if self.waits or self._closed else self._turns.take_left(buckets)
+        left = self._turns.take_left(buckets) if self._new and not self.waits and not self._closed else None
         self._consumers = left or self._consumers
         return left is not None
 
@@ -71,6 +75,7 @@ class Place:
 
     def serve(self, partitions: int, now: float) -> None:
         """Leave the lines, as the request is forwarded for so many partitions."""
+        self._new = False
         for bucket, each in zip(self._buckets, self._consumers, strict=True):
             if bucket.meter is not None:
                 bucket.line.serve(each, bucket.meter, now, partitions)

@@ -194,6 +194,19 @@ def indebted_buckets(number):
     return [(bucket,) for bucket in buckets]
 
 
+@pytest.mark.parametrize("served", [False, True])
+def test_left_place_is_for_a_connection_that_was_not_served(served):
+    """Its client would come back with a new one. Beside a client without timeouts, another one missed each second turn."""
+    turns, (buckets,) = Turns(), indebted_buckets(1)
+    later = Place(turns)
+    if served:
+        later.take(buckets, 1, START)
+        later.serve(1, START)
+    leave_places(turns, buckets, 1)
+    later.take(buckets, 1, START)
+    assert take_places(turns, buckets) == served
+
+
 def test_left_places_of_a_client_are_bounded():
     turns, (buckets,) = Turns(), indebted_buckets(1)
     leave_places(turns, buckets, MAX_KEPT_TURNS + 5)
