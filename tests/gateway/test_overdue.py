@@ -59,14 +59,14 @@ def test_hung_disk_does_not_keep_the_process(tmp_path: Path, code: str) -> None:
 
 
 def test_hung_config_does_not_keep_the_process(tmp_path: Path) -> None:
-    """Nobody writes to a FIFO."""
-    with HungGateway(tmp_path, "") as weir:
+    """The FIFO has a writer, which writes nothing."""
+    os.mkfifo(tmp_path / "fifo")
+    with HungGateway(tmp_path, "") as weir, (tmp_path / "fifo").open("r+b", buffering=0):
         weir.wait_until_ready()
-        os.mkfifo(tmp_path / "fifo")
         (tmp_path / "fifo").rename(weir.config_file)
         reading = Path(f"/proc/{weir.pid}/task")
         weir.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: any("wait_for_partner" in (each / "wchan").read_text() for each in reading.iterdir()), "a read")
+        wait_until(lambda: any("pipe_read" in (each / "wchan").read_text() for each in reading.iterdir()), "a read")
         weir.process.send_signal(signal.SIGTERM)
         assert weir.process.wait(60) == 1
 
