@@ -197,8 +197,12 @@ def test_bad_file_changes_nothing(limited: Weir, client: Client, bad: str) -> No
     written.write_text(make(limited.config))
     written.replace(limited.config_file)  # at once: the reloader must see no half of it
     wait_until(lambda: limited.metric("weir_config_reloads_total", result="failure") == failures + 1, "the failure is counted")
-    complaints = [event for event in limited.events()[logged:] if event["level"] in ("warning", "error")]
-    assert any(key in event["msg"] for event in complaints), complaints
+
+    def complaints() -> list[str]:
+        """A thread writes the log, so the line may come after the count."""
+        return [event["msg"] for event in limited.events()[logged:] if event["level"] in ("warning", "error")]
+
+    wait_until(lambda: any(key in complaint for complaint in complaints()), "the log names the key")
 
     assert limited.metric("weir_config_version") == version
     assert limit(limited) == QUOTA
