@@ -44,6 +44,12 @@ def file_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def file_text(path: Path) -> str:
+    """As `Path.read_text` of UTF-8, but a named pipe without a writer is empty. Raises OSError, UnicodeDecodeError."""
+    with open(path, encoding="utf-8", opener=open_now) as file:
+        return file.read()
+
+
 def read_remedy(error: OSError, otherwise: str) -> str:
     """The remedy for a file that can't be read: that of its path, if no file can be there."""
     if error.errno in open_files.OWN_ERRORS:

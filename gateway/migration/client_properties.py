@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.config.problems import nearest
 from gateway.files.java_properties import Property, properties_of
-from gateway.files.path_faults import open_now
+from gateway.files.path_faults import file_text
 from gateway.migration import MigrationError
 from gateway.proxy.tls.contexts import ClientTls
 from gateway.whole_number import whole_number
@@ -62,8 +62,7 @@ class ClientProperties:
 def read_properties(path: Path) -> ClientProperties:
     """Raises MigrationError without any password. Relative file names start at the working directory, as for Kafka's tools."""
     try:
-        with open(path, encoding="utf-8", opener=open_now) as file:
-            text = file.read()
+        text = file_text(path)
     except OSError as error:
         raise MigrationError(
             f"--command-config {path}: can't be read: {error.strerror or error} — name a properties file of a Kafka client"

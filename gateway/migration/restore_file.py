@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.files.path_faults import new_file_fault, open_now
+from gateway.files.path_faults import file_text, new_file_fault
 from gateway.files.whole_file import create_file
 from gateway.migration import MigrationError
 from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of
@@ -94,8 +94,7 @@ def read(path: Path) -> RestoreFile:
     """Raises MigrationError if the file can't be read, or is not a restore file of this version."""
     remedy = "name the file that `weir quotas lift` wrote"
     try:
-        with open(path, encoding="utf-8", opener=open_now) as file:
-            text = file.read()
+        text = file_text(path)
     except OSError as error:
         raise MigrationError(f"{path}: can't be read: {error.strerror or error} — {remedy}") from None
     except UnicodeDecodeError:

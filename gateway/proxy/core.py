@@ -51,8 +51,8 @@ class SessionCore:
             wire,
             self._send_own_request,
             self.responses,
-            context.authentication_gate,
             self.responses.held.keep,
+            context.authentication_gate,
         )
         fast_path = FastPath(
             self.client,

@@ -269,8 +269,8 @@ class Connection:
         wire: Wire,
         send_own_request: SendOwnRequest,
         due: DueAnswers,
+        keep: Callable[[int], None],
         authentication_gate: RequestGate | None = None,
-        keep: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.keep = keep
         self.client = client

@@ -100,8 +100,8 @@ class Member:
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages: the longest of all members, which would otherwise forget the use of a slower one
-        between two of its messages. It is longer with over `crowd` members."""
+        """Seconds between two messages: the longest configured ones of all members, and more with over `crowd` members."""
+        # With a shorter interval, a member would forget the use of a slower one between two of its messages.
         return max(self._interval, self._slowest) * max(1.0, self.status.members / self._crowd)
 
     @property

@@ -30,6 +30,7 @@ from aiokafka.helpers import create_ssl_context
 
 from gateway.events import LINE_HEADER
 from gateway.files.java_properties import properties_of
+from gateway.files.path_faults import file_text
 from gateway.ledger_paths import in_progress_name, partition
 from gateway.reports.job.messages import InUseError, only_run
 
@@ -259,7 +260,7 @@ def client_options(properties: Path | None) -> Mapping[str, Any]:
     if properties is None:
         return options
     files: dict[str, str] = {}
-    for each in properties_of(properties.read_text(encoding="utf-8")):
+    for each in properties_of(file_text(properties)):
         if each.key in _TLS:
             files[_TLS[each.key]] = each.value
         elif each.key in _OPTIONS:
