@@ -30,7 +30,8 @@ from loadtest.scenarios.soak.process_samples import (
     TcpSocket,
     kind_of,
 )
-from loadtest.scenarios.soak.schedule import KILL_WORKER, KINDS, schedule_of
+from loadtest.scenarios.soak.schedule import KILL_WORKER, REPEATED, schedule_of
+from loadtest.scenarios.soak.setting import WORKERS
 from loadtest.scenarios.soak.visitor import MANNERS, manner_of
 
 MIB = 1 << 20
@@ -210,14 +211,14 @@ def test_counters_keep_the_last_value_of_a_row_that_is_gone():
     assert last_values(seen) == {series("weir_topic_bytes_total", topic="calm-00"): 7.0}
 
 
-def test_schedule_repeats_and_spares_workers_late():
+def test_schedule_repeats_and_kills_each_worker_early():
     events = schedule_of(1, 7200.0, 120.0)
     assert events == schedule_of(1, 7200.0, 120.0) != schedule_of(2, 7200.0, 120.0)
-    assert {event.kind for event in events} == set(KINDS)
+    assert {event.kind for event in events} == {*REPEATED, KILL_WORKER}
     assert all(former.at < latter.at < 7200.0 for former, latter in pairwise(events))
     kills = [event for event in events if event.kind == KILL_WORKER]
-    assert kills[-1].at < 0.65 * 7200.0
-    assert all(event.target == 1 for event in kills if event.at > 0.15 * 7200.0)
+    assert [event.target for event in kills] == list(range(WORKERS))
+    assert kills[-1].at < 0.15 * 7200.0
 
 
 def test_every_manner_has_its_part_of_the_clients():

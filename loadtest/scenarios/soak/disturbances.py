@@ -14,7 +14,7 @@ from cryptography import x509
 
 from loadtest.scenarios.soak import raw_requests as raw
 from loadtest.scenarios.soak.schedule import KILL_WORKER, Event
-from loadtest.scenarios.soak.setting import HOST, WORKERS, new_certificate, quotas
+from loadtest.scenarios.soak.setting import HOST, new_certificate, quotas
 from loadtest.testkit.certificates import Authority, Files
 from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
 from loadtest.testkit.kafka import KafkaCluster, NodeError, read_exactly
@@ -72,7 +72,7 @@ class Disturbances:
             case "replace certificate":
                 return self._replace_certificate()
             case kind if kind == KILL_WORKER:
-                return self._kill_worker(event.target % WORKERS)
+                return self._kill_worker(event.target)
             case _:
                 return self._hit_broker(event)
 
