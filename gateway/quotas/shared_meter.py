@@ -134,7 +134,7 @@ class SharedMeter(Meter):
                 amount = min(amount, max(left, 0.0))
             elif now - self._changed_at < ROLLOUT_SECONDS and not self.exact:  # rights in a tree change all the time
                 amount = min(amount, max(left + self._inner.capacity, 0.0))
-        if amount > 0 and not no_debt and self._brief:
+        if amount > 0 and not no_debt and self.brief:
             self._inner.charge_late(amount, LATE_PART * self._horizon, now)
         else:
             self._inner.charge(amount, now)
@@ -142,16 +142,16 @@ class SharedMeter(Meter):
     def comparable(self, now: float) -> float | None:
         """The balance without presumed use: all gateways should have the same one.
 
-        None without a balance, and for `ROLLOUT_SECONDS` after a cleared debt. None as well if the burst is shorter than the
-        time that messages take.
+        None without a balance, and for `ROLLOUT_SECONDS` after a cleared debt. None as well for a `brief` bucket that is not
+        `exact`.
         """
         left = self._inner.tokens(now)
-        if left is None or now < self._apart_until or self._brief:
+        if left is None or now < self._apart_until or (self.brief and not self.exact):
             return None
         return left + self.presumed
 
     @property
-    def _brief(self) -> bool:
+    def brief(self) -> bool:
         """True if the burst is shorter than the time that messages take."""
         return self._inner.capacity < self._limit * self._horizon
 
@@ -185,7 +185,7 @@ class SharedMeter(Meter):
             if self._older > 0.0 and not confirm:
                 self._inner.give_back(self._older, self._settled, now)
             self._older = self._presumed
-            if self.exact and self._brief:
+            if self.exact and self.brief:
                 # Without the presumed use, the bucket would have been full meanwhile, as it is at peers.
                 excess = self._inner.balance(now) + self._older - self._inner.capacity
                 if excess > 0.0:

@@ -12,7 +12,7 @@ from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.known_peers import KnownPeers
 from gateway.features.sharing.own_share import HORIZON_INTERVALS, share_of, users_of
 from gateway.features.sharing.own_uses import OwnMessages, OwnUses
-from gateway.features.sharing.peer_balances import NEW_MESSAGES, PeerBalances, contained
+from gateway.features.sharing.peer_balances import NEW_MESSAGES, PeerBalances, contained, unreported_seconds
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import (
@@ -186,8 +186,9 @@ class Member:
         if self._new:
             self._charge(identity, peer, contained(message.balances), now, resumed=resumed)
         if self._new or (identity < self.identity and not resumed):
-            heard = self._messages.heard(now)
-            self._balances.receive(message.balances, self._peer_account, partial(self._own.unheard, heard=heard), now)
+            unheard = partial(self._own.unheard, heard=self._messages.heard(now))
+            age = unreported_seconds(self._messages.latency, self.status.members) if self._new else None
+            self._balances.receive(message.balances, self._peer_account, unheard, now, age)
         self._connections.receive(identity, message.connections, message.turns)
         in_tree = self._engine.group_buckets.in_tree
         self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if in_tree(*key)}, now)

@@ -32,7 +32,8 @@ class OwnMessages:
     def __init__(self) -> None:
         self._made: deque[tuple[int, float]] = deque(maxlen=_MESSAGES)
         self._returned: deque[tuple[int, float]] = deque(maxlen=_MESSAGES)
-        self._latency = 0.0
+        self.latency = 0.0
+        """Seconds, of the last message that has come back."""
         self._heard = 0
 
     def make(self, sequence: int, now: float) -> None:
@@ -41,12 +42,12 @@ class OwnMessages:
     def notice(self, sequence: int, now: float) -> None:
         """The message has come back."""
         while self._made and self._made[0][0] <= sequence:
-            self._latency = now - self._made.popleft()[1]
+            self.latency = now - self._made.popleft()[1]
         self._returned.append((sequence, now))
 
     def heard(self, now: float) -> int:
         """The last own message that a peer had when it made a message that arrives now."""
-        while self._returned and self._returned[0][1] < now - self._latency:
+        while self._returned and self._returned[0][1] < now - self.latency:
             self._heard = self._returned.popleft()[0]
         return self._heard
 

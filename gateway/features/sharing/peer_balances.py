@@ -4,7 +4,9 @@ Messages carry changes of use only. A new member, or one that was away, has miss
 fills up. So balances would differ for good, and the clients of the higher balance would use the others' part. The *first*
 member, by identity, follows nobody: otherwise two members could lower each other's balance. All others follow it.
 
-A member is *new* in its first messages: it publishes no balance, and at once owes what its peers owe.
+A member is *new* in its first messages: it publishes no balance, and at once owes what its peers owe. Only then are balances of
+brief bursts compared, those of a parent's bucket. Later, the members' copies change by the same use, and the way of a message
+takes as long as the burst.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,6 +47,14 @@ def contained(balances: Mapping[UsageKey, Balance]) -> Iterator[EntityUse]:
     return (EntityUse(kind, name, each.total, 0) for (kind, name), each in balances.items() if each.total > 0)
 
 
+def unreported_seconds(latency: float, members: int) -> float:
+    """The inflow that a balance lacks after `latency` seconds on its way, as a time.
+
+    All other members have reported their use of that time here. Only those two that compare their balances have not.
+    """
+    return latency * 2.0 / max(members, 2)
+
+
 class PeerBalances:
     """The own balances less those that were received since the last interval, and the time of the last new member."""
 
@@ -67,11 +77,13 @@ class PeerBalances:
         account_of: Callable[[UsageKey, float], UsageAccount | None],
         unheard: Callable[[UsageKey, UsageAccount], int],
         now: float,
+        brief_age: float | None,
     ) -> None:
         """Compare the own balances with those of a living peer. The use that they contain has been charged.
 
         The peer's balance does not contain the newest use of this member, which `unheard` returns. Without it, this member
-        would get that use as credit. A balance under another limit is not comparable.
+        would get that use as credit. A brief balance lacks the inflow of `brief_age` seconds; with None, none is
+        compared. A balance under another limit is not comparable.
         """
         for entity, (limit, seconds, _) in balances.items():
             if (entity, limit) not in self._excess and len(self._excess) >= MAX_BALANCES:
@@ -81,20 +93,24 @@ class PeerBalances:
             if account is None or meter is None or not _has_limit(meter, limit):
                 continue
             own = meter.comparable(now)
-            if own is not None:
-                self._excess[entity, limit] = own + unheard(entity, account) - seconds * limit
+            age = brief_age if meter.brief else 0.0
+            if own is not None and age is not None:
+                self._excess[entity, limit] = own + unheard(entity, account) - (seconds + age) * limit
 
     def follow(
         self, account_of: Callable[[UsageKey, float], UsageAccount | None], clock: Callable[[], float], *, new: bool
     ) -> Steps[None]:
-        """Come nearer to the balances of the first member. A new member owes at least as much at once."""
+        """Come nearer to the balances of the first member. A new member owes at least as much at once.
+
+        A brief balance swings by its whole burst between two messages, so the lowest one would be too low.
+        """
         found, self._excess = self._excess, {}
         for number, ((entity, limit), excess) in enumerate(found.items(), 1):
             now = clock()
             account = account_of(entity, now)
             meter = None if account is None else account.shared_meter()
             if meter is not None and _has_limit(meter, limit):
-                meter.lower(max(excess, 0.0) if new else PART * excess, now)
+                meter.lower(max(excess, 0.0) if new and not meter.brief else PART * excess, now)
             if number % PIECE == 0:
                 yield
 

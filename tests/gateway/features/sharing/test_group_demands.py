@@ -185,6 +185,21 @@ def test_balances_of_a_group_agree_again(number):
     assert meters[0].tokens(traffic.now) == pytest.approx(meters[1].tokens(traffic.now), abs=0.1 * MB8)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_gateway_without_saved_use_gets_its_share_again(number):
+    """Its copy of the parent's bucket begins full, and peers charge little of its first use."""
+    every = groups(a=(1, 0), b=(1, 0))
+    gateways = GatewaysInTurn(2, every)
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL / 2)
+    traffic.run([], 2)
+    senders = [Sender(f"{name}{gateway}", gateway=gateway, connections=1) for name in "ab" for gateway in (0, 1)]
+    traffic.run(senders, 8)
+    gateways.engines[number] = QuotaEngine(grouped(every), traffic.now, shared=True)
+    gateways.members[number] = Member(f"{9:016x}", gateways.engines[number], INTERVAL, traffic.now)
+    traffic.run(senders, 20)
+    assert traffic.shares(MB8, 20, 30) == pytest.approx(dict.fromkeys(["a0", "a1", "b0", "b1"], 0.25), abs=0.01)
+
+
 @pytest.mark.parametrize("size", [16_384, 65_536])
 def test_groups_at_their_own_gateways_get_their_shares(size):
     """The group `idle` wants nothing, so its guarantee is divided above it. Its parent has no more than its own part."""
