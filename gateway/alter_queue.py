@@ -92,6 +92,6 @@ def denied(user: str) -> str:
     """The message for a client that is no quota admin."""
     text = f"Cluster authorization failed: User:{user} {NO_QUOTA_ADMIN}"
     if user != ANONYMOUS:
-        return text
+        return f"{text} Add it to that list, or use quota_admins: {BROKER_ACLS}."
     # The obvious remedy would give the quotas to every Kerberos user.
     return f"{text} It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: {BROKER_ACLS}."

@@ -27,6 +27,9 @@ RETRY_SECONDS = 60.0
 LOG_BATCH = 100
 """The log lines in one turn of the event loop. Thousands of log lines take a tenth of a second."""
 
+_CHANGED = "quota changed through the API"
+_REMOVED = "quota removed through the API"
+
 _log = logging.getLogger("weir.quota_api")
 
 
@@ -171,7 +174,7 @@ class QuotaAdmin:
         if unread is None:
             unread = await self._confirm(changing, quotas)
         if quotas != self._quotas or (unread is not None and changing):
-            made += [_Changes(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
+            made += [_Changes(task, wanted.changes, _CHANGED) for task, wanted in changing]
             try:
                 if unread is not None:
                     raise unread
@@ -240,7 +243,8 @@ class QuotaAdmin:
             for number, (entity, key, value) in enumerate(changes):
                 if number % LOG_BATCH == LOG_BATCH - 1:
                     await asyncio.sleep(0)
-                _log.info(message, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
+                text = _REMOVED if value is None and message == _CHANGED else message
+                _log.info(text, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
                 old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
                 latest[entity, key] = value
                 self._outlet.limit_changed(entity, key, old, value, principal)

@@ -50,7 +50,9 @@ class VolumesConfig(Section):
         "`false`: Weir watches and shows volumes, but delays no producer. `quotas.enforce` has no effect here.", True
     )
     source: Literal["log_dirs", "topic"] = described(
-        "Origin of the usage: brokers of Kafka 3.3 or later (`log_dirs`), or agents that write to `topic`.", "log_dirs"
+        "Origin of the usage: brokers of Kafka 3.3 or later (`log_dirs`), or agents that write to `topic`. The agents' file has"
+        " `soft` and `hard` then.",
+        "log_dirs",
     )
     soft: LimitConfig = described(
         "Limit from which producers are delayed, the more the fuller the volume is.",

@@ -181,7 +181,7 @@ def test_kafka_address_without_host_or_port_is_refused(servers: str, capsys: pyt
         ("--memory", "3", "'3' is not a size"),
         ("--memory", "0g", "'0g' is not a size"),
         ("--batch-hours", "all", "'all' is not a whole number"),
-        ("--batch-hours", "0", "0 is less than 1"),
+        ("--batch-hours", "0", "0 is less than 1: write 1 or more"),
         ("--every", "0m", "'0m' is not a time such as 90s, 15m, 1h or 1d"),
         ("--every", "1.5h", "'1.5h' is not a time"),
         ("--every", "60", "'60' is not a time"),

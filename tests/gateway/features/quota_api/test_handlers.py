@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.alter_queue import AlterTask
+from gateway.alter_queue import AlterTask, denied
 from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.rules import ListedQuotas, alteration, described
 from gateway.quotas.entity import ClientQuotaEntity
@@ -22,6 +22,13 @@ DENIED = (
     "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
     " It stands for all clients without a name. If clients log in by Kerberos, use quota_admins: broker_acls."
 )
+
+
+def test_refusal_of_a_named_user_has_a_remedy():
+    assert denied("bob") == (
+        "Cluster authorization failed: User:bob is not one of Weir's quota_admins."
+        " Add it to that list, or use quota_admins: broker_acls."
+    )
 
 
 class Api:

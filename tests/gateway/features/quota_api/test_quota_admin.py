@@ -544,6 +544,14 @@ async def test_change_is_logged_and_too_small_one_warns(world, caplog):
     assert "3600 s" in warning  # the longest debt
 
 
+async def test_removed_quota_is_logged_as_removed(world, caplog):
+    caplog.set_level("INFO")
+    await world.alter(setting("bob", 7000.0))
+    await world.alter(setting("bob", None))
+    texts = [record.getMessage() for record in caplog.records if hasattr(record, "by")]
+    assert texts == ["quota changed through the API", "quota removed through the API"]
+
+
 async def test_thread_prepares_a_change(world, monkeypatch):
     to_thread, prepared = asyncio.to_thread, []
 
