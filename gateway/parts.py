@@ -33,7 +33,6 @@ from gateway.features.sharing.feature import Sharing
 from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.volume_quotas.feature import VolumeQuotas
-from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory
@@ -45,6 +44,7 @@ from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.scope import BROKER
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.snapshot import UsageRow
+from gateway.state_locks import StateLocks
 from gateway.time_slices import in_slices
 from gateway.workers.worker import Worker, gateway_name
 
