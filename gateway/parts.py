@@ -98,7 +98,7 @@ class InstalledFeatures:
         if self.ledger is not None:
             outlet.observe(self.ledger)
         client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider, beside=parts.effective.places.prepare)
-        self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet, engine.shadows)
+        self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet)
         self.mutations: Final = ControllerMutations(lambda: metadata.versions)
         self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
@@ -126,7 +126,6 @@ class InstalledFeatures:
             self.topics,
             None if sharing is None else sharing.member,
             parts.counters.usage_saves,
-            engine.shadows,
             lambda: worker is None or worker.supervised,
         )
 
