@@ -108,12 +108,13 @@ class QuotaEngine:
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         group = None if resolution.exempt else self.groups.find(user, client_id, ip, claims, behind)
         shared = None if group is None else self.group_buckets.resolution(kind, self._table.resolve_group(key, group))
-        if shared is None or shared.limit is None:
-            if limited and resolution.limit is None and not shadows:
-                return ()
-            return (self._acquire(kind, resolution, used, now, user, ip, renamed=renamed), *shadows)
+        if shared is not None and shared.limit is None:
+            shared = None
+        if limited and resolution.limit is None and shared is None and not shadows:
+            return ()
         own = self._acquire(kind, resolution, used, now, user, ip, renamed=renamed)
-        return (own, self._acquire(kind, shared, 0, now), *shadows)
+        path: tuple[Bucket, ...] = (own,) if shared is None else (own, self._acquire(kind, shared, 0, now))
+        return path + shadows
 
     def acquire_ip(self, kind: str, ip: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""
