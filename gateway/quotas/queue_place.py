@@ -98,9 +98,5 @@ class QueuePlace:
     def _leave_bucket(self) -> None:
         if self._place is not None:
             bucket, amount, _ = self._place
-            self._place = None
-            if self.arrives_by > 0.0:
-                bucket.first_requests.end_arrival(amount)
-                self.arrives_by = 0.0
-            else:
-                bucket.first_requests.leave(amount)
+            bucket.first_requests.leave(amount, self.arrives_by)
+            self._place, self.arrives_by = None, 0.0
