@@ -33,7 +33,6 @@ from gateway.features.sharing.feature import Sharing
 from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.volume_quotas.feature import VolumeQuotas
-from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory
@@ -45,6 +44,7 @@ from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.scope import BROKER
 from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.snapshot import UsageRow
+from gateway.state_locks import StateLocks
 from gateway.time_slices import in_slices
 from gateway.workers.worker import Worker, gateway_name
 
@@ -98,7 +98,7 @@ class InstalledFeatures:
         if self.ledger is not None:
             outlet.observe(self.ledger)
         client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider, beside=parts.effective.places.prepare)
-        self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet, engine.shadows)
+        self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet)
         self.mutations: Final = ControllerMutations(lambda: metadata.versions)
         self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
@@ -126,7 +126,6 @@ class InstalledFeatures:
             self.topics,
             None if sharing is None else sharing.member,
             parts.counters.usage_saves,
-            engine.shadows,
             lambda: worker is None or worker.supervised,
         )
 

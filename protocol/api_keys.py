@@ -19,9 +19,8 @@ WALK: Final = -1
 class ApiSpec:
     """The facts about one API that the gateway needs to forward it.
 
-    `min_version` and `max_version` are inclusive. Kafka 4 dropped many old versions, but the gateway supports brokers from
-    2.8 on. So `min_version` is 0 for every API with a known old layout. The gateway advertises the versions that the broker
-    supports as well.
+    The gateway knows all versions up to `max_version`. Kafka 4 dropped many old ones, but the gateway supports brokers from
+    2.8 on. It advertises the versions that the broker supports as well.
 
     - `flexible_since`: first version with compact strings and tagged fields (KIP-482), or `NEVER`.
     - `throttle_since`: first version with throttle_time_ms in the response, or `NEVER`.
@@ -35,7 +34,6 @@ class ApiSpec:
     throttle_since: int
     throttle_place: int = 0
     on_broker_listener: bool = True
-    min_version: int = 0
 
     @property
     def name(self) -> str:

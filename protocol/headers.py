@@ -107,7 +107,7 @@ def _require_api_versions(api_key: int, version: int) -> None:
         raise UnsupportedVersion("unknown_api", f"the gateway does not advertise API key {api_key}")
     raise UnsupportedVersion(
         "unsupported_version",
-        f"{spec.name} v{version}: the gateway advertises v{spec.min_version}-{spec.max_version};"
+        f"{spec.name} v{version}: the gateway advertises v0-{spec.max_version};"
         " the client must choose a version by ApiVersions",
     )
 

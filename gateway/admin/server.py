@@ -35,7 +35,7 @@ class AdminServer(PageServer):
 
     def __init__(self, view: AdminView, at: TcpAddress | Path) -> None:
         self._view = view
-        snapshots = GatewaySnapshots(view)
+        self._snapshots = GatewaySnapshots(view)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
@@ -52,9 +52,10 @@ class AdminServer(PageServer):
         reports = {feature.page: partial(self._reported, feature.page) for feature in FEATURES if feature.page}
         pages |= {f"/api/{page}": answered(report, view.wall) for page, report in reports.items()}
         pages[GROUPS] = groups_page(reports["groups"])
-        self._snapshots = snapshots
         actions = {FORGIVE: forgive_page(view.forgive, lambda: view.effective.config)}
-        super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
+        super().__init__(
+            pages, LiveFeed(self._snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions
+        )
 
     async def _metrics(self, accept: str) -> web.Response:
         view = self._view

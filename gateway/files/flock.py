@@ -2,15 +2,20 @@
 
 import errno
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from gateway.files.whole_file import real_path
 
+HELD_MESSAGE: Final = "another gateway uses the file, and each would overwrite the other's saved changes"
+
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+
+_log = logging.getLogger("weir.state")
 
 
 def lock_file(path: Path) -> Path:
@@ -60,6 +65,48 @@ def only_holder(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class FileLock:
+    """The right to write the file at `path`, as a lock (flock) on a file `NAME.lock` beside it.
+
+    The file itself can't be locked, because each save replaces it. The kernel frees the lock when the process ends. `key` is
+    the config key that names the file.
+    """
+
+    def __init__(self, key: str, path: Path) -> None:
+        self.key = key
+        self.path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock, unless it is taken already. False if another process has it.
+
+        Raises OSError if the lock's file can't be made. Then no gateway can save there either.
+        """
+        if self._descriptor is not None:
+            return True
+        self._descriptor = locked(lock_file(self.path), self._warn)
+        return self._descriptor is not None
+
+    def _warn(self, error: OSError) -> None:
+        _log.warning("%s: %s can't be locked: %s — let only one gateway use it", self.key, self.path, error.strerror)
+
+    def write(self, text: str) -> None:
+        """Replace the text of the lock's file. It stays as it is if another user has made the file."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, text.encode(), 0)
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @property
+    def remedy(self) -> str:
+        return f"stop the other gateway, or give each gateway a {self.key} of its own"
 
 
 def _open(path: Path) -> int:

@@ -73,6 +73,6 @@ class Decision:
 
     def _handler_of(self, request: Request) -> RequestHandler | None:
         # A request that waits for a quota is charged even if the quota has just been removed: its wait ends so.
-        charging = self._engine.charges_requests or self._client.queued
+        charging = self._engine.charges_requests or self._client.place.queued
         factory = (self._charging_handlers if charging else self._handlers).get(request.header.api_key)
         return None if factory is None else factory(self._connection)

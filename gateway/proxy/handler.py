@@ -352,21 +352,26 @@ class Connection:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
 
         True: the caller defers the request, and calls again when it comes again. `units` is the cost if a handler counts it.
-        A caller that `collects` the request at its turn calls `Client.leave_queue` once it is whole.
+        A caller that `collects` the request at its turn calls `QueuePlace.leave_queue` once it is whole.
         """
         client, arrives = self.client, collects and not request.whole
+        place = client.place
         for kind in kinds:
-            while (found := client.enter_queue(kind, request.size, now, arrives=arrives, units=units)) is not None:
+            while place.enters(kind):
+                buckets = client.limited_buckets(kind, now)
+                found = place.enter(kind, buckets, request.size, now, arrives=arrives, units=units)
+                if found is None:
+                    break
                 bucket, verdict = found
                 if bucket.kind.spares_members and request.header.api_key in RETURN_APIS:
                     line = line_of(bucket, client.user, client.client_id, client.ip)
                     shortened = let_in(bucket, line, verdict, now)
                     if shortened[0] < verdict[0]:
-                        client.let_in_at(now + shortened[0])
+                        place.let_in_at(now + shortened[0])
                         verdict = shortened
                 if verdict[1]:
                     # Heartbeats, or acknowledgements, may be behind the request, so it has to pass with the end of the mute.
-                    client.let_in_at(now + self.throttle.longest_mute(bucket, request.header.api_key, now))
+                    place.let_in_at(now + self.throttle.longest_mute(bucket, request.header.api_key, now))
                 if verdict[0] > 0.0:
                     self.throttle.defer(verdict, now, bucket, request.header.api_key)
                 if verdict[1]:

@@ -1,14 +1,14 @@
 """The user and client-id of a connection, and the buckets that its requests are charged to."""
 
-from math import inf
 from typing import Final
 
-from gateway.quotas.bucket import Bucket, QuotaVerdict
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ANONYMOUS, BOOTSTRAP
 from gateway.quotas.groups import NO_CLAIMS, Claims, passed_limit
 from gateway.quotas.kinds.fetch import KIND as FETCH
 from gateway.quotas.owned_places import owner_of
+from gateway.quotas.queue_place import QueuePlace
 
 LONGEST_STAY_SECONDS: Final = 60.0
 """The time without old records after which a consumer leaves its lane, however few new records it reads."""
@@ -34,8 +34,9 @@ class Client:
     """A connection's user and its current client-id; their buckets are looked up once and kept until either changes.
 
     `hot_buckets` are those of Produce requests like the previous one. They are empty if the next Produce is to be parsed.
-    `ip` is the client's address, and `_claims` are those of its bearer token: groups may have rules for both. `broker` is the
-    node id of the broker that serves the connection, or `BOOTSTRAP`.
+    Its first request of each kind may have to wait in its `place`. `ip` is the client's address, and `_claims` are those of its
+    bearer token: groups may have rules for both. `broker` is the node id of the broker that serves the connection, or
+    `BOOTSTRAP`.
 
     `lag_limits` are set once the client fetches, and empty unless its lag decides about its group. `behind` is the limit that
     it has passed (`passed_limit`). `_misplaced` are the bytes of old records that its usual group was charged for, less those
@@ -44,9 +45,8 @@ class Client:
     """
 
     __slots__ = (
-        "_arriving", "_buckets", "_claims", "_engine", "_entered", "_exempt", "_lagged_at", "_let_in", "_limited",
-        "_misplaced", "_next", "_queue", "_queued", "_renamed", "_turn", "arrives_by", "behind", "broker", "client_id",
-        "generation", "hot_buckets", "ip", "lag_limits", "user",
+        "_buckets", "_claims", "_engine", "_exempt", "_lagged_at", "_limited", "_misplaced", "_renamed", "behind", "broker",
+        "client_id", "generation", "hot_buckets", "ip", "lag_limits", "place", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -54,14 +54,7 @@ class Client:
         self._buckets: dict[str, tuple[Bucket, ...]] = {}
         self._exempt: dict[str, bool] = {}
         self._limited: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
-        self._queue = ""  # the kind whose buckets the connection's first request waits for
-        self._next = 0  # the bucket of that kind whose queue it is in, or enters next
-        self._turn = inf  # the latest end of its wait in that queue
-        self._let_in = inf  # an earlier end of that wait, for a member of a consumer group
-        self._queued: tuple[Bucket, int] | None = None  # the bucket that it waits for now, and its cost there
-        self._arriving: tuple[Bucket, int, float] | None = None  # and its turn, which came before its last bytes
-        self.arrives_by = 0.0  # until then, others wait for the request that arrives after its wait; 0 without one
+        self.place: Final = QueuePlace()
         self._claims = NO_CLAIMS
         self._renamed = False  # the connection has used the buckets of another client-id before
         self._misplaced = 0
@@ -201,96 +194,16 @@ class Client:
         """The group of the client of the last request, "" without one."""
         return self._engine.groups.find(self.user, self.client_id, self.ip, self._claims, self.behind) or ""
 
-    @property
-    def queued(self) -> bool:
-        """True while the connection's request waits for a bucket in debt."""
-        return self._queued is not None
-
-    def enter_queue(
-        self, kind: str, size: int, now: float, *, arrives: bool, units: int = 0
-    ) -> tuple[Bucket, QuotaVerdict] | None:
-        """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
-
-        The request has `size` bytes, arrived or not. `units` are its cost beside them. The caller asks again when the time is
-        over, until the answer is None. That is once the debt is paid off, or at the request's turn. A request that is charged
-        to several kinds, or to a group as well, enters the queue of each bucket in turn. If it still `arrives` at its turn, it
-        keeps its place in the last queue until `leave_queue`.
-        """
-        self._leave_bucket()
-        if kind in self._entered:
-            return None
-        if kind != self._queue:
-            self._queue = kind
-            self._next = 0
-            self._turn = self._let_in = inf
-        waited = self._turn < inf
-        buckets = self.limited_buckets(kind, now)
-        while self._next < len(buckets):
-            bucket = buckets[self._next]
-            amount = units + bucket.per_message + bucket.per_byte * size
-            delay, enforced, turn = bucket.enter_queue(amount, min(self._turn, self._let_in), now)
-            if enforced:
-                self._end_arrival()
-                self._queued = bucket, amount
-                self._turn = self._turn if waited else turn
-            else:
-                if waited and arrives:
-                    self._end_arrival()
-                    self._arriving = bucket, amount, self._turn
-                    self.arrives_by = bucket.first_requests.begin_arrival(amount, now)
-                self._next += 1
-                self._turn = self._let_in = inf
-            waited = False
-            if delay > 0.0:
-                return bucket, (delay, enforced)
-        self._queue = ""
-        self._entered.add(kind)
-        return None
-
-    def let_in_at(self, when: float) -> None:
-        """The connection's request leaves the queue of its bucket at that time, if not earlier."""
-        self._let_in = min(self._let_in, when)
-
     def leave(self, now: float) -> None:
         """Give all buckets back, as the connection is gone. Its turn in a queue is left for the client's next connection."""
-        if self._queued is not None:
-            self._queued[0].first_requests.keep(min(self._turn, self._let_in), now, member=self._let_in < self._turn)
-        elif self._arriving is not None:
-            bucket, _, turn = self._arriving
-            bucket.first_requests.keep(turn, now)
-        self.leave_queue()
+        self.place.abandon(now)
         self._give_back(now)
-
-    def leave_queue_of(self, kinds: tuple[str, ...]) -> None:
-        """As `leave_queue`, if the request waits for one of these kinds."""
-        if self._queue in kinds:
-            self.leave_queue()
-
-    def leave_queue(self) -> None:
-        """Stop counting the connection's request as waiting. The next request of its kind waits for every bucket."""
-        self._leave_bucket()
-        self._end_arrival()
-        self._queue = ""
-
-    def _leave_bucket(self) -> None:
-        if self._queued is not None:
-            bucket, amount = self._queued
-            bucket.first_requests.leave(amount)
-            self._queued = None
-
-    def _end_arrival(self) -> None:
-        if self._arriving is not None:
-            bucket, amount, _ = self._arriving
-            bucket.first_requests.end_arrival(amount)
-            self._arriving = None
-            self.arrives_by = 0.0
 
     def _give_back(self, now: float) -> None:
         for buckets in self._buckets.values():
             self._release(buckets, now)
         self._buckets = {}
-        self._entered = set()
-        self._queue = ""
+        self.place.begin_anew()
         self.hot_buckets = ()
 
     def _release(self, buckets: tuple[Bucket, ...], now: float) -> None:

@@ -29,7 +29,7 @@ REWRITES: dict[int, tuple[int, Rewrite]] = {
     ApiKey.DESCRIBE_CLUSTER: (0, addresses.rewrite_describe_cluster),
     ApiKey.API_VERSIONS: (0, lambda version, frame, _, __: api_versions.rewrite_response(version, frame)),
     ApiKey.PRODUCE: (
-        10,
+        endpoints_since(ApiKey.PRODUCE),
         lambda version, frame, translate, _: node_endpoints.rewrite_frame(ApiKey.PRODUCE, version, frame, translate),
     ),
 }

@@ -70,6 +70,11 @@ class QuotaEngine:
         self.internal = Bucket(PRODUCE, unlimited, None, policies[PRODUCE.name], KindTotals(), now)
         """Measures the Produce requests that no client is charged for (`OwnTopics`); no client is throttled by it."""
 
+    @property
+    def shadows(self) -> "QuotaEngine | None":
+        """The engine of shadow limits. Without one, there are no such limits."""
+        return None
+
     def acquire_path(
         self,
         kind: str,
@@ -91,17 +96,25 @@ class QuotaEngine:
         that use, not with a full burst. With `limited`, the path of a client without any limit is empty, and the engine keeps
         nothing of the client. An exempt client stays out of its group's limit as well. `broker` serves the client. `behind` is
         as for `GroupTable.find`. `renamed`: the client's connection has used another client-id before, see `OwnedPlaces`.
+        The buckets of shadow limits are the last ones.
         """
         key = KINDS[kind].config_key
+        beside = self.shadows
+        shadows: tuple[Bucket, ...] = ()
+        if beside is not None:
+            shadows = beside.acquire_path(
+                kind, user, client_id, now, ip, claims, broker=broker, used=used, behind=behind, renamed=renamed
+            )
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         group = None if resolution.exempt else self.groups.find(user, client_id, ip, claims, behind)
         shared = None if group is None else self.group_buckets.resolution(kind, self._table.resolve_group(key, group))
-        if shared is None or shared.limit is None:
-            if limited and resolution.limit is None:
-                return ()
-            return (self._acquire(kind, resolution, used, now, user, ip, renamed=renamed),)
+        if shared is not None and shared.limit is None:
+            shared = None
+        if limited and resolution.limit is None and shared is None and not shadows:
+            return ()
         own = self._acquire(kind, resolution, used, now, user, ip, renamed=renamed)
-        return own, self._acquire(kind, shared, 0, now)
+        path: tuple[Bucket, ...] = (own,) if shared is None else (own, self._acquire(kind, shared, 0, now))
+        return path + shadows
 
     def acquire_ip(self, kind: str, ip: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""

@@ -42,19 +42,20 @@ class FirstRequests:
         """The earliest turn that a member has left, if that is before `turn`."""
         return _earliest(self._kept_by_members, turn, now)
 
-    def leave(self, amount: int) -> None:
-        """A request of `amount` units that waited is forwarded, or its connection is gone."""
+    def leave(self, amount: int, arrives_by: float = 0.0) -> None:
+        """A request of `amount` units that waited is forwarded, or its connection is gone.
+
+        `arrives_by` is the result of `begin_arrival` if it was called for the request. A later arrival goes on.
+        """
         self.waiting -= amount
+        if arrives_by == self._arrives_by:
+            self._arrives_by = 0.0
 
     def begin_arrival(self, amount: int, now: float) -> float:
         """The turn of a request has come before its last bytes. The others wait for it until the time that is returned."""
         self.waiting += amount
         self._arrives_by = now + LOOK_SECONDS
         return self._arrives_by
-
-    def end_arrival(self, amount: int) -> None:
-        self.waiting -= amount
-        self._arrives_by = 0.0
 
     def arriving(self, now: float) -> bool:
         """True while a request keeps the others waiting, although the debt is paid off."""

@@ -38,14 +38,13 @@ class Policy:
     def oldest(self) -> int:
         return (self.newest + 1) % len(self.times)
 
-    def tick(self, now: float) -> bool:
-        """To be called once a second, before the buckets mark their totals at `newest`. Returns `marking`."""
+    def tick(self, now: float) -> None:
+        """To be called once a second, before the buckets mark their totals at `newest`."""
         self._ticks = (self._ticks + 1) % self._ticks_a_mark
         self.marking = self._ticks == 0
         if self.marking:
             self.newest = self.oldest
             self.times[self.newest] = now
-        return self.marking
 
     def per_second(self, amount: int, now: float) -> float:
         """The rate of an amount that was used since the oldest moment."""

@@ -140,24 +140,22 @@ class ShadowEngine(QuotaEngine):
             self._above, self._groups = _parents(settings), settings.groups
         super().apply(alone, now, prepared)
 
-    def acquire_shadows(
+    def acquire_path(
         self,
         kind: str,
         user: str,
         client_id: str,
         now: float,
-        ip: str,
-        claims: Claims,
+        ip: str = "",
+        claims: Claims = NO_CLAIMS,
         *,
-        broker: int,
-        used: float,
-        behind: int,
-        renamed: bool,
+        broker: int = BOOTSTRAP,
+        used: float = 0,
+        limited: bool = False,  # noqa: ARG002 -- the path never has buckets without a limit
+        behind: int = 0,
+        renamed: bool = False,
     ) -> tuple[Bucket, ...]:
-        """The buckets of the client, of its group and of the groups above that have a shadow limit.
-
-        Arguments are those of `acquire_path`.
-        """
+        """The buckets of the client, of its group and of the groups above that have a shadow limit."""
         key = KINDS[kind].config_key
         if key not in self._table.keys:
             return ()
@@ -202,7 +200,7 @@ class ShadowEngine(QuotaEngine):
 class EngineWithShadows(QuotaEngine):
     """The engine of a gateway: paths of clients, and snapshots, end with the buckets of shadow limits.
 
-    All else that it returns is about the other buckets. `shadows` has those of shadow limits.
+    All else that it returns is about the other buckets.
     """
 
     def __init__(
@@ -215,36 +213,15 @@ class EngineWithShadows(QuotaEngine):
         on_forgotten: Callable[[Bucket], None] | None = None,
         on_shadow_forgotten: Callable[[Bucket], None] | None = None,
     ) -> None:
-        self.shadows: Final = ShadowEngine(
+        self._shadows: Final = ShadowEngine(
             settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_shadow_forgotten
         )
         super().__init__(settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
         self.shadows.groups = self.groups  # so that a client's group is found once
 
-    def acquire_path(
-        self,
-        kind: str,
-        user: str,
-        client_id: str,
-        now: float,
-        ip: str = "",
-        claims: Claims = NO_CLAIMS,
-        *,
-        broker: int = BOOTSTRAP,
-        used: float = 0,
-        limited: bool = False,
-        behind: int = 0,
-        renamed: bool = False,
-    ) -> tuple[Bucket, ...]:
-        shadows = self.shadows.acquire_shadows(
-            kind, user, client_id, now, ip, claims, broker=broker, used=used, behind=behind, renamed=renamed
-        )
-        limited = limited and not shadows  # the client's own bucket is the first in any case
-        path = super().acquire_path(
-            kind, user, client_id, now, ip, claims,
-            broker=broker, used=used, limited=limited, behind=behind, renamed=renamed,
-        )  # fmt: skip
-        return path + shadows
+    @property
+    def shadows(self) -> ShadowEngine:
+        return self._shadows
 
     def has_room(self, shared: Bucket, owner: str, *, renamed: bool) -> bool:
         if isinstance(shared, ShadowBucket):

@@ -27,9 +27,9 @@ from gateway.drain import GRACE_SECONDS, Stopping
 from gateway.features.notify.feature import Notify
 from gateway.features.notify.metrics import METRICS as NOTIFY_METRICS
 from gateway.features.recent_use.worker_files import give_newest_save
-from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
 from gateway.overdue import EndWithin, no_deadline
+from gateway.state_locks import StateLocks
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
 from gateway.workers.supervised_worker import LOOK_SECONDS, SupervisedWorker

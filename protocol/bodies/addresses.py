@@ -9,6 +9,7 @@ Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from protocol.api_keys import APIS, ApiKey, response_header_version
 from protocol.cursor import INT32, LENGTH_BYTES, THROTTLE_BYTES, Buffer, Reader
 from protocol.encoding import array_count, encode_string
 from protocol.errors import InvalidFrame
@@ -22,8 +23,6 @@ Learn = Callable[[str | None, Sequence["Broker"]], None]
 _MAX_FRAME_BYTES: Final = 2**31 - 1
 _METADATA_RACK_SINCE: Final = 1
 _METADATA_CLUSTER_ID_SINCE: Final = 2
-_METADATA_THROTTLE_SINCE: Final = 3
-_METADATA_FLEXIBLE_SINCE: Final = 9
 _ENDPOINT_TYPE_SINCE: Final = 1  # of DescribeCluster, as all below
 _FENCED_SINCE: Final = 2
 _THROTTLE_AND_ERROR_BYTES: Final = 6
@@ -55,7 +54,7 @@ def rewrite_metadata(version: int, frame: Buffer, translate: Translate, learn: L
     A broker that `translate` maps to None is left out. Its partitions keep their leader's id, and clients treat the leader
     as not available yet. Raises `InvalidFrame`, and whatever `learn` raises.
     """
-    reader = Reader.of_whole_response(frame, header_version=int(version >= _METADATA_FLEXIBLE_SINCE))
+    reader = Reader.of_whole_response(frame, header_version=response_header_version(ApiKey.METADATA, version))
     front, behind = _metadata_front(reader, 0, version, translate, learn)
     return b"".join((front, memoryview(reader.buf)[behind:]))
 
@@ -68,12 +67,12 @@ def rewrite_metadata_front(
     Returns the new frame up to the end of the brokers, and the old offset of this end: all bytes from there on are copied.
     Raises `Incomplete` if a broker ends behind `seen`, or with `learn` the cluster id, and `InvalidFrame`.
     """
-    reader = Reader.of_response(buf, start, seen, header_version=int(version >= _METADATA_FLEXIBLE_SINCE))
+    reader = Reader.of_response(buf, start, seen, header_version=response_header_version(ApiKey.METADATA, version))
     return _metadata_front(reader, start, version, translate, learn)
 
 
 def _metadata_front(reader: Reader, start: int, version: int, translate: Translate, learn: Learn | None) -> tuple[bytes, int]:
-    if version >= _METADATA_THROTTLE_SINCE:
+    if version >= APIS[ApiKey.METADATA].throttle_since:
         reader.skip(THROTTLE_BYTES)
     shape = BrokerShape(compact=reader.compact, rack=version >= _METADATA_RACK_SINCE)
     array_at = reader.pos

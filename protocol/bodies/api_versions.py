@@ -108,5 +108,5 @@ def _intersection(key: int, low: int, high: int) -> tuple[int, int, int] | None:
     spec = APIS.get(key)
     if spec is None or not spec.on_broker_listener:
         return None
-    low, high = max(low, spec.min_version), min(high, spec.max_version)
+    low, high = max(low, 0), min(high, spec.max_version)
     return (key, low, high) if low <= high else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
-from protocol.api_keys import ApiKey
+from protocol.api_keys import APIS, ApiKey
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.encoding import array_count, encode_message, encode_nullable_string, encode_string
 from protocol.errors import InvalidFrame
@@ -21,7 +21,7 @@ MATCH_SPECIFIED: Final = 2
 ASKED: Final = 0
 """The version of Weir's own AlterClientQuotas. Every broker knows it."""
 
-_FLEXIBLE_SINCE: Final = 1
+_FLEXIBLE_SINCE: Final = APIS[ApiKey.ALTER_CLIENT_QUOTAS].flexible_since  # and that of DescribeClientQuotas
 _FLOAT64 = Struct(">d")
 _T = TypeVar("_T")
 

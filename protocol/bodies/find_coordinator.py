@@ -6,6 +6,7 @@ and port -1.
 
 from typing import Final
 
+from protocol.api_keys import APIS, ApiKey
 from protocol.bodies.addresses import Translate
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.encoding import encode_string, spliced
@@ -17,9 +18,8 @@ MAX_KEYS: Final = 20_000
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Per request, for `MAX_KEYS` names of 200 bytes. The broker's answer repeats the names, and Weir holds it whole."""
 
-_THROTTLE_SINCE: Final = 1
+_SPEC: Final = APIS[ApiKey.FIND_COORDINATOR]
 _ERROR_MESSAGE_SINCE: Final = 1
-_FLEXIBLE_SINCE: Final = 3
 _ARRAY_SINCE: Final = 4
 _NO_NODE: Final = INT32.pack(-1)
 _NODE_BYTES: Final = 4
@@ -44,10 +44,10 @@ def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes
 
     A coordinator that `translate` maps to None becomes unavailable: error code 15 and no node. Raises `InvalidFrame`.
     """
-    compact = version >= _FLEXIBLE_SINCE
+    compact = version >= _SPEC.flexible_since
     reader = Reader.of_whole_response(frame, header_version=int(compact))
     pieces = _Pieces(frame, translate, compact=compact)
-    if version >= _THROTTLE_SINCE:
+    if version >= _SPEC.throttle_since:
         reader.skip(INT32.size)
     if version >= _ARRAY_SINCE:
         left = reader.count()

@@ -6,7 +6,7 @@ The tokens may contain passwords. This module does not interpret, store or quote
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from protocol.api_keys import ApiKey, response_header_version
+from protocol.api_keys import APIS, ApiKey, response_header_version
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.encoding import encode_message, encode_string
 from protocol.error_codes import ErrorCode
@@ -18,8 +18,8 @@ RAW_TOKENS: Final = 0
 MAX_FRAME_BYTES: Final = 512 * 1024
 """Kafka's default of sasl.server.max.receive.size: the limit on a frame before authentication, and on a raw token."""
 
-_FLEXIBLE_SINCE: Final = 2  # SaslAuthenticate
-_LIFETIME_SINCE: Final = 1  # SaslAuthenticate
+_LIFETIME_SINCE: Final = 1  # of SaslAuthenticate, as the next one
+_FLEXIBLE_SINCE: Final = APIS[ApiKey.SASL_AUTHENTICATE].flexible_since
 _CORRELATION_ID: Final = slice(4, 8)
 
 

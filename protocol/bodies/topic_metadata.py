@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from librt.strings import read_i32_be
 
-from protocol.api_keys import ApiKey, response_header_version
+from protocol.api_keys import APIS, ApiKey, response_header_version
 from protocol.bodies import addresses
 from protocol.bodies.addresses import BrokerShape
 from protocol.bodies.topic_lists import NO_ID
@@ -29,7 +29,6 @@ TOPICS_PER_REQUEST: Final = 500
 _KEY: Final = ApiKey.METADATA
 _RACK_SINCE: Final = 1
 _CLUSTER_ID_SINCE: Final = 2
-_THROTTLE_SINCE: Final = 3
 _OFFLINE_SINCE: Final = 5
 _LEADER_EPOCH_SINCE: Final = 7
 _AUTHORIZED_OPERATIONS_SINCE: Final = 8
@@ -88,7 +87,7 @@ def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:
 
 def read_answer(version: int, reader: Reader, leaders_of: Collection[str] = ()) -> MetadataAnswer:
     """The response whose body starts at `reader`, with the leaders of these topics. Raises `InvalidFrame`."""
-    if version >= _THROTTLE_SINCE:
+    if version >= APIS[_KEY].throttle_since:
         reader.skip(INT32.size)
     brokers = addresses.read_brokers(reader, BrokerShape(compact=reader.compact, rack=version >= _RACK_SINCE))
     cluster_id = reader.string() if version >= _CLUSTER_ID_SINCE else None

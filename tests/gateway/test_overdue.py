@@ -21,7 +21,7 @@ HANGS = {
     "a ledger's file": "from gateway.features.ledger.files import LedgerFiles\nLedgerFiles.write = hang\n",
     "the restored use": f"import {FEATURE} as feature\nfeature.read_usage = hang\n",
     "the saved use": f"import {FEATURE} as feature\nfeature.LAST_SAVE_SECONDS, feature.write_usage = 0.5, hang\n",
-    "a lock": "from gateway.files.file_lock import FileLock\nFileLock.take = hang\n",
+    "a lock": "from gateway.files.flock import FileLock\nFileLock.take = hang\n",
 }
 
 

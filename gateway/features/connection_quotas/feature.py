@@ -21,10 +21,8 @@ class ConnectionQuotasFeature(Feature[ConnectionLimits]):
 
     metrics = METRICS
 
-    def __init__(
-        self, section: ConnectionLimits, engine: QuotaEngine, outlet: Outlet, shadows: QuotaEngine | None = None
-    ) -> None:
-        self.quotas = ConnectionQuotas(engine, section, clock.monotonic(), shadows)
+    def __init__(self, section: ConnectionLimits, engine: QuotaEngine, outlet: Outlet) -> None:
+        self.quotas = ConnectionQuotas(engine, section, clock.monotonic())
         self.admission = ConnectionAdmission(self.quotas, outlet)
 
     def apply(self, section: ConnectionLimits) -> list[str]:

@@ -54,9 +54,8 @@ class UserConnections:
     Users without a limit are counted as well: a reload may give them one.
     """
 
-    def __init__(self, engine: QuotaEngine, shadows: QuotaEngine | None = None) -> None:
+    def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
-        self._shadows = shadows
         self._open: dict[str, int] = {}
         self._limits: dict[str, tuple[int, float | None]] = {}  # of users with open connections: the engine's generation, limit
         self.peers: Mapping[CountKey, int] = {}
@@ -79,11 +78,9 @@ class UserConnections:
             if enforced and delay > patience:
                 self.refused += 1
                 return UserVerdict("creation_rate_per_user", self._hold())
-        if (
-            self._shadows is not None
-            and (shadow := self._shadows.acquire_user(CONNECTIONS.name, user, now, broker)) is not None
-        ):
-            self._shadows.release(shadow, now)
+        shadows = self._engine.shadows
+        if shadows is not None and (shadow := shadows.acquire_user(CONNECTIONS.name, user, now, broker)) is not None:
+            shadows.release(shadow, now)
             shadow.charge(1, now)
         self._open[user] = self._open.get(user, 0) + 1
         self._limits[user] = self._engine.generation, most

@@ -203,16 +203,15 @@ class ConnectionQuotas:
 
     kinds: ClassVar[frozenset[str]] = frozenset((LISTENER, GATEWAY))
 
-    def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float, shadows: QuotaEngine | None = None) -> None:
+    def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float) -> None:
         self._engine = engine
-        self._shadows = shadows
         self._limits = limits
         self._metering = engine.settings.metering_of(CONNECTIONS)
         self._enforced = engine.settings.enforce
         self.gateway = ListenerQuota(self._metering.window)
         self.listeners: dict[str, ListenerQuota] = {}
         self._per_ip: dict[str, int] = {}
-        self.users = UserConnections(engine, shadows)
+        self.users = UserConnections(engine)
         self._on_refusal: list[Callable[[ConnectionSlot, str, str], None]] = []
         self._on_release: list[Callable[[], None]] = []
         self.apply(limits, now)
@@ -273,9 +272,10 @@ class ConnectionQuotas:
             self._engine.release(bucket, now)
             if enforced:
                 return Refusal("connection_creation_rate", delay)
-        if self._shadows is not None and (shadow := self._shadows.acquire_ip(KIND, ip, now, broker)) is not None:
+        shadows = self._engine.shadows
+        if shadows is not None and (shadow := shadows.acquire_ip(KIND, ip, now, broker)) is not None:
             shadow.charge_connection(longest, now)
-            self._shadows.release(shadow, now)
+            shadows.release(shadow, now)
         # As in Kafka, such a connection has used its address's rate, so the rate bounds a client that connects again and again.
         if self.count(ip) + self.users.peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self.users.parts):
             return Refusal("max_per_ip")

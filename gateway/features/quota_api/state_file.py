@@ -21,7 +21,7 @@ from gateway.alterations import Parts, QuotaApiError
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.config import GROUPS, POSITION, TOPICS, beside
 from gateway.features.quota_api.rules import AskedKeys, checked_entity, quota_fault
-from gateway.files.file_lock import FileLock
+from gateway.files.flock import HELD_MESSAGE, FileLock
 from gateway.files.path_faults import write_remedy
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
@@ -145,8 +145,7 @@ class StateFile:
         """Replace the file whole. Raises NotSavedError."""
         try:
             if self._lock is not None and not self._lock.take():
-                problem = self._lock.problem
-                raise NotSavedError(problem.message, problem.remedy)
+                raise NotSavedError(HELD_MESSAGE, self._lock.remedy)
             await asyncio.to_thread(self._save, dict(before), dict(after))
         except (OSError, RuntimeError) as error:
             raise self._unsaved(error) from error

@@ -39,7 +39,6 @@ from gateway.quotas.recent_use import (
     restore_entity,
     seconds_between,
 )
-from gateway.quotas.shadows import ShadowEngine
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 from gateway.steps import Steps
 from gateway.time_slices import in_slices
@@ -104,7 +103,6 @@ class RecentUsage(Feature[None]):
         topics: RecentTopics | None,
         peers: RecentPeers | None,
         saves: Counter[str],
-        shadows: ShadowEngine | None = None,
         may_save: Callable[[], bool] = lambda: True,
     ) -> None:
         self._peers = peers
@@ -114,7 +112,6 @@ class RecentUsage(Feature[None]):
         self._path = path
         self._interval = interval
         self._engine = engine
-        self._shadows = shadows
         self._may_save = may_save
         self._listeners = listeners
         self._file_has_lines = True
@@ -152,7 +149,8 @@ class RecentUsage(Feature[None]):
             _log.warning("%d lines of %s are damaged or missing and were skipped", usage.damaged, self._path)
 
     def _engine_of(self, kind: str) -> QuotaEngine:
-        return self._shadows if self._shadows is not None and kind in self._shadows.kinds else self._engine
+        shadows = self._engine.shadows
+        return shadows if shadows is not None and kind in shadows.kinds else self._engine
 
     def start(self, tasks: BackgroundTasks) -> None:
         if self._restored is not None and self._topics is not None:  # topics have meters only after their feature's start
@@ -220,7 +218,7 @@ class RecentUsage(Feature[None]):
     def _uses(self) -> Steps[tuple[Moment, list[_DatedUse]]]:
         """All present use, each with its time (monotonic seconds), and the time after the last one."""
         found: list[_DatedUse] = []
-        for engine in (self._engine, *([] if self._shadows is None else [self._shadows])):
+        for engine in filter(None, (self._engine, self._engine.shadows)):
             buckets = list(engine.buckets())
             for start in range(0, len(buckets), _BATCH):
                 now = clock.monotonic()

@@ -126,10 +126,6 @@ class TopicQuotas:
             use.capacity_bytes = settings.total
         self._update_default_threshold()
 
-    def update_topics(self, topics: Mapping[str, bytes]) -> None:
-        """As `take`, of topics as for `TopicListing`."""
-        self.take(TopicListing(topics, self.own, self._listing))
-
     def take(self, listing: TopicListing) -> None:
         """Take over the list of the cluster's topics. Forget topics that are missing in two lists and not used in between.
 

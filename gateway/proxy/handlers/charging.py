@@ -44,7 +44,7 @@ class ChargedRequestHandler:
         connection.client.use(request.header.client_id, now)
         kinds = connection.client.limited_kinds(self._kinds, now)
         if not kinds:
-            connection.client.leave_queue_of(self._kinds)  # the API's own handler may wait for its kind
+            connection.client.place.leave_queue_of(self._kinds)  # the API's own handler may wait for its kind
         elif connection.enter_queues(kinds, request, now):
             return DEFER
         return self._pass_on(request, now, kinds)

@@ -88,11 +88,11 @@ class ProduceHandler:
         # A collected request had its turn when it began, and the debt may be its own.
         if not self._payers and self._enter_queues(request, now):
             return DEFER
-        if self._client.arrives_by and not request.whole:
+        if self._client.place.arrives_by and not request.whole:
             # The client may have given up long ago: then the end of its connection is behind the unread bytes.
-            self._prepay(request, now, self._client.arrives_by)
+            self._prepay(request, now, self._client.place.arrives_by)
             return COLLECT_PRODUCE
-        if self._client.arrives_by and self._wire.client_has_left() and _acks(request)[0] != 0:
+        if self._client.place.arrives_by and self._wire.client_has_left() and _acks(request)[0] != 0:
             return Close(None, "the client has left before its turn, so it pays nothing")
         if self._inspects:
             return self._inspect(request, now)
@@ -168,7 +168,7 @@ class ProduceHandler:
         request.answered = acks != 0
         entry = request.entry if acks != 0 else None
         if payers:
-            self._client.leave_queue()
+            self._client.place.leave_queue()
             # Even if the client has other buckets by now: these have paid for the most part.
             self._throttle.charge(payers, request.size, now, entry, paid=self._prepaid)
             self._throttle.charge(others, request.size, now, entry)
@@ -187,7 +187,7 @@ class ProduceHandler:
         Nor do those of a connection that Weir closes, as their client would not send them again.
         """
         if self._connection.direction.state is RequestState.HALF_CLOSED or self._is_free(request, now):
-            self._client.leave_queue()
+            self._client.place.leave_queue()
             return False
         self._client.use(request.header.client_id, now)
         return self._connection.enter_queues(_KINDS, request, now, collects=True)
@@ -249,7 +249,7 @@ class ProduceHandler:
         return DEFER
 
     def _refuse_paused(self, request: Request, now: float) -> Verdict:
-        self._client.leave_queue()
+        self._client.place.leave_queue()
         if not request.whole:
             return COLLECT_PRODUCE
         frame, header = request.cut()

@@ -31,6 +31,7 @@ from protocol.errors import ProtocolError
 from tests.fuzzing.targets import sasl
 from tests.fuzzing.targets.scanners import produce_body
 from tests.gateway.features.controller_mutations import mutation_session as topics
+from tests.gateway.features.topic_quotas.listing import list_topics
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript
 from tests.protocol import codec
@@ -56,7 +57,7 @@ class Session(Transcript):
         produced = ProducedTopics()
         if options & TOPICS:
             quotas = TopicQuotas(TopicSettings(200), START, own=OwnTopics())
-            quotas.update_topics({"payments": bytes([1]) * 16, "orders": bytes([2]) * 16})
+            list_topics(quotas, {"payments": bytes([1]) * 16, "orders": bytes([2]) * 16})
             produced.make_inspector = TopicInspection(quotas, 19, lambda rejection, now: None).open
         counters = Counters()
         mutations = ControllerMutations()

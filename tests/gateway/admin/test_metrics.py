@@ -30,6 +30,7 @@ from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 from gateway.steps import Steps, at_once
 from protocol.api_keys import APIS
 from tests.gateway.conftest import Readiness, reported, scraped
+from tests.gateway.features.topic_quotas.listing import list_topics
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -423,7 +424,7 @@ def test_histogram_needs_one_count_more_than_bounds() -> None:
 def test_topic_quotas_have_metrics(view: AdminView) -> None:
     assert not Page(view).has("weir_topics_rate")
     quotas = TopicQuotas(TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0)), 1_000.0, own=OwnTopics())
-    quotas.update_topics({"hot": bytes(16), "cold": bytes(16)})
+    list_topics(quotas, {"hot": bytes(16), "cold": bytes(16)})
     quotas.throttled(quotas.appended(b"hot", 5_000, 1_000.0, by_id=False), 70)
     quotas.refused(b"hot", 9, "MESSAGE_TOO_LARGE", 1_000.0, by_id=False)
     page = Page(replace(view, features=[reported(TopicQuotasFeature, at_once(quotas.report(1_000.0)))]))

@@ -217,7 +217,7 @@ def assert_all_done(session):
     assert (splitter.held, splitter.irregular, bool(splitter.collected)) == (b"", False, False)
     assert (core.throttle.active, len(core.in_flight)) == (False, 0)
     assert (core.responses.held.waiting, requests._decision._waiting) == (0, None)
-    assert (fetch._requested, fetch.share_pending, core.client._queued) == (0, None, None)
+    assert (fetch._requested, fetch.share_pending, core.client.place._place) == (0, None, None)
 
 
 def assert_each_request_once(session):

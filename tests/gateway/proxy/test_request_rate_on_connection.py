@@ -173,7 +173,7 @@ def test_request_in_two_chunks_leaves_the_queue_at_its_turn():
     assert bucket.first_requests.waiting == 1
     t.passes(delay)
     t.broker_got(request[:-1])
-    assert (bucket.first_requests.waiting, t.core.client.queued) == (0, False)
+    assert (bucket.first_requests.waiting, t.core.client.place.queued) == (0, False)
 
 
 def test_higher_request_rate_leaves_the_mute_for_bytes():

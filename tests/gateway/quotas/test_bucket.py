@@ -303,7 +303,8 @@ def test_throttle_left_has_the_line_until_the_bucket_is_full():
 
 def ticks(b, moments):
     for moment in moments:
-        b.tick(START + moment, marking=b.policy.tick(START + moment))
+        b.policy.tick(START + moment)
+        b.tick(START + moment, marking=b.policy.marking)
 
 
 def test_seconds_with_use_or_its_throttle_are_active():

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.quotas.first_requests import KEPT_SECONDS, MAX_KEPT_TURNS, FirstRequests
-from gateway.quotas.line import LONGEST_TURN_SECONDS
+from gateway.quotas.line import LONGEST_TURN_SECONDS, LOOK_SECONDS
 
 START = 1_000.0
 DEBT = 50.0
@@ -64,3 +64,24 @@ def test_expired_turns_leave_room():
         requests.keep(START, START)
     requests.keep(START + 100.0, START + 61.0)
     assert requests.turn(DEBT, LIMIT, START + 61.0) == START + 100.0
+
+
+def test_arrival_keeps_others_waiting_until_it_ends():
+    requests = FirstRequests()
+    arrives_by = requests.begin_arrival(100, START)
+    requests.waiting += 50
+    requests.leave(50)
+    assert (requests.waiting, arrives_by) == (100, START + LOOK_SECONDS)
+    assert [requests.arriving(now) for now in (START, arrives_by)] == [True, False]
+    requests.leave(100, arrives_by)
+    assert (requests.waiting, requests.arriving(START)) == (0, False)
+
+
+def test_end_of_an_arrival_leaves_a_later_one():
+    requests = FirstRequests()
+    earlier = requests.begin_arrival(100, START)
+    later = requests.begin_arrival(200, earlier)
+    requests.leave(100, earlier)
+    assert (requests.waiting, requests.arriving(earlier)) == (200, True)
+    requests.leave(200, later)
+    assert (requests.waiting, requests.arriving(earlier)) == (0, False)

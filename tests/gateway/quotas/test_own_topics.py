@@ -8,6 +8,7 @@ from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics, mark_at
 from gateway.steps import at_once
+from tests.gateway.features.topic_quotas.listing import list_topics
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, Transcript, limits
 from tests.gateway.quotas.engines import rows_of
@@ -136,7 +137,7 @@ class Metered(Owner):
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_topic_quotas_ignore_own_topics(version, acks):
     t = Metered()
-    t.quotas.update_topics({OWN: m.topic_id(OWN), m.TOPIC: bytes([7]) * 16, LONG: m.topic_id(LONG)})
+    list_topics(t.quotas, {OWN: m.topic_id(OWN), m.TOPIC: bytes([7]) * 16, LONG: m.topic_id(LONG)})
     assert (t.quotas.default_threshold, t.quotas.totals(t.now).defaulted) == (1_000, 1)
     t.quotas.appended(m.TOPIC.encode(), 50_000, t.now, by_id=False)
     frame = m.produce(1, version=version, acks=acks, size=5_000, topics=(OWN,))

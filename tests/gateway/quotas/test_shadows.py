@@ -9,7 +9,7 @@ import pytest
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Source, Tags
-from gateway.quotas.groups import NO_CLAIMS, Group, GroupRule
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.recent_use import entity_uses, restore_entity
 from gateway.quotas.settings import QuotaSettings
 from gateway.quotas.shadows import EngineWithShadows, ShadowEngine, ShadowTable
@@ -254,7 +254,7 @@ def test_shadow_ceilings_are_not_divided():
     )
     engine = ShadowEngine(grouped(groups), 0.0)
     assert not engine.group_buckets.active
-    path = engine.acquire_shadows("produce", "", "job-1", 0.0, "", NO_CLAIMS, broker=-1, used=0, behind=0, renamed=False)
+    path = engine.acquire_path("produce", "", "job-1", 0.0)
     assert [bucket.resolution.limit for bucket in path] == [500.0, 1_000.0]
 
 

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
+from gateway import clock, state_locks
 from gateway.config.load import load_config
 from gateway.config.problems import ConfigError
 from gateway.drain import Stopping
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, write_usage
-from gateway.files import file_lock
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import BucketUse, Moment, RecentUse
@@ -410,10 +409,10 @@ class TestWhatKeepsItFromStarting:
         assert "can't be bound" in weir.log()
 
     async def test_state_file_of_another_gateway_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.0)
+        monkeypatch.setattr(state_locks, "WAIT_SECONDS", 0.0)
         weir = gateway(tmp_path)
         config = load_config(weir.config_file)
-        other = file_lock.StateLocks(config.state, weir.config_file)
+        other = state_locks.StateLocks(config.state, weir.config_file)
         await other.take()
         with PrivateDirectory() as directory, pytest.raises(ConfigError, match=r"state\.path: another gateway uses the file"):
             await Supervisor(weir.config_file, config, directory, (), Stopping()).run()

@@ -13,7 +13,7 @@ RATE = "connection_creation_rate"
 def made(*rows):
     engine = EngineWithShadows(QuotaSettings(rows), START)
     limits = ConnectionLimits(100_000, listeners={"clients": ConnectionLimits(1).gateway})
-    return engine, ConnectionQuotas(engine, limits, START, engine.shadows)
+    return engine, ConnectionQuotas(engine, limits, START)
 
 
 def counted(engine):

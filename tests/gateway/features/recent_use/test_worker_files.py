@@ -8,7 +8,7 @@ import pytest
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.recent_use.usage_file import entity_line, read_usage, write_usage
 from gateway.features.recent_use.worker_files import give_newest_save
-from gateway.files.file_lock import FileLock
+from gateway.files.flock import FileLock
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import BucketUse, Moment, RecentUse

@@ -13,6 +13,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
+from tests.gateway.features.topic_quotas.listing import list_topics
 
 INTERVAL = 0.2
 RATE = 10
@@ -139,7 +140,7 @@ class Topics(Peers):
         settings = TopicSettings(1_000, {"hot": 400}, meter=meter, window=window)
         self.gateways = [TopicQuotas(settings, 100.0, own=OwnTopics(), max_topics=max_topics) for _ in range(count)]
         for quotas in self.gateways:
-            quotas.update_topics({"hot": bytes(16), "cold": bytes(16)})
+            list_topics(quotas, {"hot": bytes(16), "cold": bytes(16)})
         super().__init__(engines(count), self.gateways)
 
     def append(self, number: int, topic: str, size: int) -> None:

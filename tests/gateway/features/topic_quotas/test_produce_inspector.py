@@ -21,6 +21,7 @@ from gateway.quotas.settings import QuotaSettings
 from gateway.steps import at_once
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
+from tests.gateway.features.topic_quotas.listing import list_topics
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.handlers.test_sasl_handler import authenticate, handshake, handshaken
 from tests.gateway.proxy.transcript import START, Transcript, limits
@@ -78,7 +79,7 @@ class Metered(Transcript):
         quotas = TopicQuotas(
             TopicSettings(1_000, meter="window", window=Window(2, 1.0), enforce=enforce), START, own=OwnTopics()
         )
-        quotas.update_topics(IDS)
+        list_topics(quotas, IDS)
         return quotas
 
     def switch(self, *, on):

@@ -15,6 +15,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import SampledRate
 from gateway.quotas.settings import QuotaSettings
+from tests.gateway.features.topic_quotas.listing import list_topics
 from tests.gateway.features.topic_quotas.test_produce_inspector import HOT, IDS, Metered, produce, produced
 from tests.gateway.proxy.crowd import Crowd, CrowdSession, longest_gap
 from tests.gateway.proxy.transcript import START
@@ -91,7 +92,7 @@ def crowd_of(*gateways):
     found, quotas = [], []
     for producers in gateways:
         of_gateway = TopicQuotas(TopicSettings(TOTAL, meter="window", window=WINDOW), START, own=OwnTopics())
-        of_gateway.update_topics(IDS)
+        list_topics(of_gateway, IDS)
         crowd.context = copy(crowd.context)
         crowd.context.topics = topics = ProducedTopics()
         inspection = TopicInspection(of_gateway, 19, lambda rejection, now: None)

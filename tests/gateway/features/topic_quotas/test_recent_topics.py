@@ -11,6 +11,7 @@ from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import SampledRate
 from gateway.quotas.recent_use import TopicRateUse
+from tests.gateway.features.topic_quotas.listing import list_topics
 
 START, AGAIN = 5_000.0, 70.0
 WINDOW = Window(5, 1.0)
@@ -56,7 +57,7 @@ def saved(first, now):
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
 def test_rejected_topic_stays_rejected_after_restart(meter):
     first = quotas(meter, START)
-    first.update_topics({"hot": bytes(16), "cold": bytes(16)})
+    list_topics(first, {"hot": bytes(16), "cold": bytes(16)})
     for second in range(8):
         first.appended(b"hot", 5_000, START + second, by_id=False)
     now = START + 8.0
@@ -71,10 +72,10 @@ def test_rejected_topic_stays_rejected_after_restart(meter):
     assert (use.appended_bytes, second.find(b"cold", by_id=False)) == (0, None)
     assert second.rate(AGAIN) == pytest.approx(first.rate(now))
     # A list with a restored topic keeps the topic's rate; two lists without the topic remove it.
-    second.update_topics({"hot": bytes(16), "cold": bytes(16)})
+    list_topics(second, {"hot": bytes(16), "cold": bytes(16)})
     assert second.rejects(second.find(b"hot", by_id=False), AGAIN)
     for _ in range(2):
-        second.update_topics({"cold": bytes(16)})
+        list_topics(second, {"cold": bytes(16)})
     assert second.find(b"hot", by_id=False) is None
 
     third = quotas(meter, AGAIN)

@@ -10,6 +10,7 @@ from gateway.features.topic_quotas.rules import MAX_NAMELESS, TopicQuotas, Topic
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.steps import at_once
+from tests.gateway.features.topic_quotas.listing import list_topics
 
 START = 1_000.0
 MB = 1_000_000
@@ -19,7 +20,7 @@ WINDOW = {"meter": "window", "window": Window(2, 1.0)}
 
 def quotas(total=10 * MB, explicit=None, topics=FIVE, **settings):
     made = TopicQuotas(TopicSettings(total, explicit or {}, **WINDOW), START, own=OwnTopics(), **settings)
-    made.update_topics(topics)
+    list_topics(made, topics)
     return made
 
 
@@ -55,9 +56,9 @@ def test_default_share_follows_topics_and_thresholds():
     assert made.default_threshold == 1 * MB  # seen before the cluster lookup
     append(made, "new", 1)
     assert made.default_threshold == 1 * MB
-    made.update_topics({**FIVE, "new": bytes(16)})
+    list_topics(made, {**FIVE, "new": bytes(16)})
     assert made.default_threshold == 1 * MB
-    made.update_topics({"payments": bytes(16), "orders": bytes(16)})
+    list_topics(made, {"payments": bytes(16), "orders": bytes(16)})
     assert made.default_threshold == 5 * MB
     made.apply(TopicSettings(10 * MB, {"orders": 4 * MB}, **WINDOW), START)
     assert made.default_threshold == 6 * MB
@@ -67,14 +68,14 @@ def test_unlisted_topic_keeps_its_meters_while_it_is_used():
     """It is newer than the list, or Weir's user may not describe it."""
     made = quotas(topics={})
     use = append(made, "new", 7)
-    made.update_topics({})
+    list_topics(made, {})
     assert made.totals(START).defaulted == 1
     for changed in ("appended_bytes", "throttled_total"):
         setattr(use, changed, getattr(use, changed) + 3)
-        made.update_topics({})
+        list_topics(made, {})
         assert made.find(b"new", by_id=False) is use
         assert made.totals(START).defaulted == 0
-    made.update_topics({})
+    list_topics(made, {})
     assert made.find(b"new", by_id=False) is None
 
 
@@ -154,7 +155,7 @@ def test_unknown_id_is_looked_up_and_its_meters_named():
     made.appended(new, 10, START, by_id=True)
     assert calls == [1]
     assert "(id CQkJCQkJCQkJCQkJCQkJCQ)" in {row.topic for row in at_once(made.rows(START))}
-    made.update_topics({**FIVE, "new": new})
+    list_topics(made, {**FIVE, "new": new})
     assert append(made, "new", 1).appended_bytes == 21
     assert made.default_threshold == 1 * MB
 
@@ -164,7 +165,7 @@ def test_id_of_known_topic_joins_its_meters():
     new = bytes([9]) * 16
     made.appended(new, 10, START, by_id=True)
     append(made, "new", 5)
-    made.update_topics({"new": new})
+    list_topics(made, {"new": new})
     assert append(made, "new", 1).appended_bytes == 16
 
 
@@ -177,8 +178,8 @@ def test_nameless_ids_are_bounded_and_forgotten():
         rows = at_once(made.rows(START))
         assert sum(row.appended_bytes for row in rows) == MAX_NAMELESS + 5
         assert len(rows) == 4
-        made.update_topics({})
-    made.update_topics({})
+        list_topics(made, {})
+    list_topics(made, {})
     assert [row.topic for row in at_once(made.rows(START))] == ["<other>"]
 
 
@@ -196,10 +197,10 @@ def test_others_counter_never_falls_when_a_topic_goes():
     made = quotas(topics={"a": bytes(16), "b": bytes(16)}, max_labelled=1)
     append(made, "a", 10)
     append(made, "b", 20)
-    made.update_topics({"a": bytes(16)})
+    list_topics(made, {"a": bytes(16)})
     assert {row.topic: row.appended_bytes for row in at_once(made.rows(START))} == {"a": 10, "<other>": 20}
     for _ in range(2):
-        made.update_topics({})
+        list_topics(made, {})
     append(made, "c", 1)  # the label is free again
     assert {row.topic for row in at_once(made.rows(START))} == {"c", "<other>"}
 
@@ -295,7 +296,7 @@ def test_use_of_an_id_is_new_once_its_name_is_known():
     made, new = quotas(topics={}), bytes([9]) * 16
     made.appended(new, 10, START, by_id=True)
     assert publish(made) == set()
-    made.update_topics({"new": new})
+    list_topics(made, {"new": new})
     assert publish(made) == {"new"}
 
 
@@ -304,7 +305,7 @@ def test_use_of_an_id_is_new_use_of_its_known_topic():
     append(made, "new", 1)
     made.appended(new, 10, START, by_id=True)
     assert publish(made) == {"new"}
-    made.update_topics({"new": new})
+    list_topics(made, {"new": new})
     ((key, account),) = made.changed()
     assert (key, account.total() - account.shared_total) == (("topic", "new"), 10)
 
@@ -313,7 +314,7 @@ def test_deleted_topic_has_no_new_use():
     made = quotas(topics={})
     append(made, "gone", 10)
     for _ in range(3):
-        made.update_topics({})
+        list_topics(made, {})
     assert publish(made) == set()
 
 
@@ -342,7 +343,7 @@ def test_topic_joined_within_a_report_counts_once():
         append(made, f"t{number}", 1)
     steps = made.report(START)
     next(steps)
-    made.update_topics({"t7": new})
+    list_topics(made, {"t7": new})
     (row,) = at_once(steps).rows
     assert (row.topic, row.appended_bytes) == ("<other>", 210)
 
@@ -368,7 +369,7 @@ def test_list_of_topics_visits_only_topics_that_it_lacks():
     for name in (*FIVE, "young"):
         append(made, name, 1)
     made._uses = LookedUp(made._uses)
-    made.update_topics({name: topic_id for name, topic_id in FIVE.items() if name != "logs"})
+    list_topics(made, {name: topic_id for name, topic_id in FIVE.items() if name != "logs"})
     assert made._unlisted.keys() == {"young", "logs"}
 
 
@@ -376,5 +377,5 @@ def test_topic_that_is_listed_again_keeps_its_meters():
     made = quotas()
     use = append(made, "logs", 1)
     for topics in ({}, FIVE):
-        made.update_topics(topics)
+        list_topics(made, topics)
     assert made.find(b"logs", by_id=False) is use

@@ -37,7 +37,7 @@ class UnitsHandler:
         client.use(request.header.client_id, now)
         buckets = client.limited_buckets(KINDS[0], now)
         if not buckets:
-            client.leave_queue_of(KINDS)
+            client.place.leave_queue_of(KINDS)
             return FORWARD
         check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, "send several requests")
         if not request.whole:

@@ -1,63 +1,18 @@
 """Locks of files that one gateway writes."""
 
 import asyncio
-import errno
-import fcntl
-import os
 from pathlib import Path
 
 import pytest
 
+from gateway import state_locks
 from gateway.config.problems import ConfigError
 from gateway.features.quota_api.config import StateConfig
 from gateway.features.quota_api.state_file import NotSavedError, StateFile
-from gateway.files import file_lock
-from gateway.files.file_lock import FileLock, StateLocks
 from gateway.quotas.entity import ClientQuotaEntity
+from gateway.state_locks import StateLocks
 
 ALICE = {ClientQuotaEntity("alice"): {"producer_byte_rate": 1e6}}
-
-
-def test_one_holder_at_a_time_until_it_releases(tmp_path: Path) -> None:
-    one, other = FileLock("state.path", tmp_path / "a"), FileLock("state.path", tmp_path / "a")
-    assert (one.take(), one.take(), other.take()) == (True, True, False)
-    one.release()
-    assert other.take()
-
-
-def test_nfs_locks_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def nfs_flock(descriptor: int, operation: int) -> None:
-        """As flock(2) says of NFS: the file must be open for writing."""
-        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-            raise OSError(errno.EBADF, "Bad file descriptor")
-        flock(descriptor, operation)
-
-    flock = fcntl.flock
-    monkeypatch.setattr(fcntl, "flock", nfs_flock)
-    one, other = FileLock("state.path", tmp_path / "a"), FileLock("state.path", tmp_path / "a")
-    assert (one.take(), other.take(), caplog.messages) == (True, False, [])
-
-
-def test_lock_file_of_another_user_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def readable_only(path: Path, flags: int, mode: int = 0o777) -> int:
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return os_open(path, flags, mode)
-
-    (tmp_path / "a.lock").touch()
-    os_open = os.open
-    monkeypatch.setattr(os, "open", readable_only)
-    one, other = FileLock("state.path", tmp_path / "a"), FileLock("state.path", tmp_path / "a")
-    assert (one.take(), other.take()) == (True, False)
-
-
-def test_links_to_one_file_have_one_lock(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "a").symlink_to(tmp_path / "disk" / "kept")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert FileLock("state.path", tmp_path / "a").take()
-    assert not FileLock("state.path", tmp_path / "b").take()
-    assert not FileLock("state.path", tmp_path / "disk" / "kept").take()
 
 
 async def test_lock_waits_for_an_ending_gateway(tmp_path: Path) -> None:
@@ -72,7 +27,7 @@ async def test_lock_waits_for_an_ending_gateway(tmp_path: Path) -> None:
 
 
 async def test_usage_file_of_another_gateway_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(state_locks, "WAIT_SECONDS", 0.0)
     await StateLocks(StateConfig(path="a", usage_path="u"), tmp_path / "weir.yaml").take()
     with pytest.raises(ConfigError, match=r"state\.usage_path: another gateway uses the file.* \(value .*/u\) — stop"):
         await StateLocks(StateConfig(path="b", usage_path="u"), tmp_path / "weir.yaml").take()
