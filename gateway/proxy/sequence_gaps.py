@@ -123,8 +123,9 @@ class GapRequest:
     def take_results(self) -> None:
         """Nobody counts the records."""
 
-    def scan(self, data: bytes, start: int, end: int, now: float) -> None:
+    def scan(self, data: bytes, start: int, end: int, most: int) -> tuple[int, int]:  # noqa: ARG002
         """Never called, as `needs_whole` is True."""
+        return end, 0
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:  # noqa: ARG002
         scan = scan_whole(self._version, frame, body_offset)

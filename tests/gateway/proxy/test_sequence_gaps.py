@@ -187,6 +187,7 @@ def refused_in_a_pause():
     gate.delay, gate.paused = 5.0, True
     t = Transcript(limits(), gate=gate, collect_budget=budget)
     t.client_sends(numbered(1))
+    t.goes_on()
     assert budget.gaps.held == 100 * (GAP_BYTES + 1) - UNCOUNTED_BYTES
     return t, budget.gaps, gate
 
@@ -202,6 +203,7 @@ def test_gaps_do_not_count_after_the_pause():
     gate.delay, gate.paused = 0.0, False
     t.passes(5.0)
     t.client_sends(numbered(2))
+    t.goes_on()
     t.broker_got(numbered(2))
     assert gaps.held == 0
 

@@ -638,6 +638,7 @@ def test_large_produce_request_is_collected():
     t.goes_over()
     large = 9 * 1024 * 1024
     t.client_sends(produce(1, (HOT, {0: bytes(large)}), (COLD, {0: b"z"})), by=256 * 1024)
+    t.goes_on()
     t.broker_got(produce(1, (COLD, {0: b"z"})))
     assert t.counted()[HOT] == (5_000, large, {})
 
