@@ -124,7 +124,7 @@ def test_drain_forwards_the_rest_of_a_dense_request():
     assert t.half_closes()
 
 
-def test_unanswered_dense_request_passes_a_half_closed_connection():
+def test_unanswered_dense_request_passes_half_closed_connection():
     t = Metered()
     t.ends()
     assert t.half_closes()
