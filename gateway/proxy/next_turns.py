@@ -14,26 +14,25 @@ class NextTurns:
     half of the CPU time in all, and their number does not delay the others.
     """
 
-    __slots__ = ("_ended_at", "_scheduled", "_waiting")
+    __slots__ = ("_ended_at", "_serving", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
-        self._scheduled = False
+        self._serving = False
         self._ended_at = 0.0  # the thread's CPU time (s) at the end of the last turn
 
     def add(self, call: Callable[[], None]) -> None:
         """Call it once all that wait have been called. It must not raise."""
         self._waiting.append(call)
-        if not self._scheduled:
+        if not self._serving:
+            self._serving = True
             self._ended_at = clock.busy()
             self._schedule()
 
     def _schedule(self) -> None:
-        self._scheduled = True
         asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        self._scheduled = False
         began = clock.busy()
         end = began + began - self._ended_at
         waiting = self._waiting
@@ -41,5 +40,6 @@ class NextTurns:
         while waiting and clock.busy() < end:
             waiting.popleft()()
         self._ended_at = clock.busy()
-        if waiting and not self._scheduled:
+        self._serving = bool(waiting)
+        if waiting:
             self._schedule()

@@ -16,7 +16,9 @@ class Loop:
         self.now = 0.0
         self.seconds = seconds
         self.served = []
+        self.errors = []
         monkeypatch.setattr(clock, "busy", lambda: self.now)
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.errors.append(context))
 
     def wait(self, name, parts=3):
         def take():
@@ -32,11 +34,12 @@ class Loop:
         self.now += others
         self.served.clear()
         await asyncio.sleep(0)
+        assert not self.errors
         return "".join(self.served)
 
 
 @pytest.fixture
-def loop(monkeypatch):
+async def loop(monkeypatch):
     return Loop(monkeypatch)
 
 
