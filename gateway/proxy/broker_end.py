@@ -5,6 +5,7 @@ import logging
 from typing import Final, cast
 
 from gateway.proxy.sessions import Attempt, SessionHost
+from gateway.proxy.tcp_info import has_left, silence_seconds
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data
 from protocol.errors import ProtocolError
@@ -58,6 +59,15 @@ class BrokerSession:
         before, self._paused = self._paused, self._paused & ~why
         if before and not self._paused and self._client is not None and not self._client.is_closing():
             self._client.resume_reading()
+
+    # The client's socket, for the `Wire` of the core.
+
+    def client_silence_seconds(self) -> float:
+        client = self._client
+        return 0.0 if client is None or client.is_closing() else silence_seconds(client.get_extra_info("socket"))
+
+    def client_has_left(self) -> bool:
+        return self._client is None or has_left(self._client.get_extra_info("socket"))
 
 
 class BrokerEnd:

@@ -6,6 +6,7 @@ The classes don't inherit from asyncio's protocols: mypyc compiles this module, 
 import asyncio
 import logging
 from collections.abc import Callable, Set
+from functools import partial
 from typing import cast
 
 from gateway.clock import monotonic
@@ -17,7 +18,7 @@ from gateway.proxy.handler import EndConnection
 from gateway.proxy.large_requests import HEAD_BYTES, LARGE_BYTES, LargeRequestReader
 from gateway.proxy.sessions import ConnectionFacts, SessionHost
 from gateway.proxy.socket_transport import is_own
-from gateway.proxy.tcp_info import has_left, silence_seconds, transferred_bytes, unread_bytes
+from gateway.proxy.tcp_info import transferred_bytes, unread_bytes
 from gateway.proxy.tls.tls_transport import is_tls
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
@@ -249,6 +250,9 @@ class Session(BrokerSession):
         if not self.closing:
             self._loop.call_soon(self._guarded, self._core.ready)
 
+    def call_in_turn(self) -> None:
+        self._host.sessions.next_turns.add(partial(self._guarded, self._core.ready))
+
     def make_room(self, error: Exception) -> None:
         if self._client is not None:  # also a closing one: it keeps its bytes until its client reads them
             self._end_for(error, "client")
@@ -259,13 +263,6 @@ class Session(BrokerSession):
         if client is None or client.is_closing():
             return 0
         return unread_bytes(client.get_extra_info("socket").fileno()) + (0 if undecrypted is None else undecrypted())
-
-    def client_silence_seconds(self) -> float:
-        client = self._client
-        return 0.0 if client is None or client.is_closing() else silence_seconds(client.get_extra_info("socket"))
-
-    def client_has_left(self) -> bool:
-        return self._client is None or has_left(self._client.get_extra_info("socket"))
 
     def _wake(self) -> None:
         self._timer = None

@@ -38,6 +38,10 @@ HANDLER_COST: Final = 256
 """The work of a handler that only looks at the head of a request: at most some 0.1 ms."""
 
 
+MAX_READ_COST: Final = 2 * 1024
+"""The part of a Produce whose topics are read when it arrives. The rest waits for the connection's next turn."""
+
+
 class EndConnection(Exception):
     """Close the connection after the bytes that are already written have gone out; the message says why.
 
@@ -53,8 +57,8 @@ class EndConnection(Exception):
 class Request:
     """A request whose header has arrived. It is `data[pos:after]`; `after` lies behind `data` until the whole request is there.
 
-    `entry` takes the request's place among the requests in flight. A handler sets `answered` to False for a request that the
-    broker does not answer (acks=0). `cost` is the work for the request, in bytes that handlers parse.
+    `entry` is its place among the requests in flight. A handler sets `answered` to False if no broker answers it (acks=0).
+    `cost` counts bytes that handlers parse. If a handler shortens `data`, the rest waits for the connection's next turn.
     """
 
     __slots__ = ("after", "answered", "cost", "data", "entry", "header", "pos")
@@ -145,6 +149,12 @@ class Defer(Verdict):
     __slots__ = ()
 
 
+class NextTurn(Verdict):
+    """As `Defer`, until the connection's next turn (`Wire.call_in_turn`)."""
+
+    __slots__ = ()
+
+
 class Wait(Verdict):
     """As `Defer`, until the handler calls `Connection.ready`. The same handler then gets the request again."""
 
@@ -163,6 +173,7 @@ FORWARD: Final = Forward()
 COLLECT: Final = Collect(records=False)
 COLLECT_PRODUCE: Final = Collect(records=True)
 DEFER: Final = Defer()
+NEXT_TURN: Final = NextTurn()
 WAIT: Final = Wait()
 
 

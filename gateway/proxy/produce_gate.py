@@ -86,8 +86,11 @@ class InspectedProduce(ResponseHandler, Protocol):
         """After `decide`, the topics and partitions that stay in memory until the broker's answer."""
         ...
 
-    def scan(self, data: bytes, start: int, end: int, now: float) -> None:
-        """`data[start:end]` passes, beginning with the request's body. Raises ProtocolError."""
+    def scan(self, data: bytes, start: int, end: int, most: int) -> tuple[int, int]:
+        """`data[start:end]` passes, beginning with the request's body. Raises ProtocolError.
+
+        Returns the offset behind the scanned bytes, below `end` if all cost more than `most`, and their cost.
+        """
         ...
 
     def answer(self, now: float) -> bytes:

@@ -15,7 +15,9 @@ from gateway.proxy.handler import (
     DEFER,
     FORWARD,
     HANDLER_COST,
+    MAX_READ_COST,
     MAX_TURN_COST,
+    NEXT_TURN,
     WAIT,
     Answer,
     Close,
@@ -30,7 +32,8 @@ from gateway.proxy.handler import (
     Verdict,
 )
 from gateway.proxy.handlers.produce import ProduceHandler, begins_unanswered
-from gateway.proxy.in_flight import MAX_IN_FLIGHT, MAX_OWN_BYTES, Entry, InFlight, OwnRequest, TakeAnswer
+from gateway.proxy.in_flight import MAX_IN_FLIGHT, Entry, InFlight, OwnRequest, TakeAnswer
+from gateway.proxy.pauses import Pauses
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.splitter import Splitter
 from gateway.proxy.states import CLIENT_UNREAD, HANDLER, IN_FLIGHT, MUTED, RequestEvent, RequestState
@@ -50,7 +53,7 @@ class RequestStream:
 
     __slots__ = (
         "_client", "_connection", "_counts", "_decision", "_direction", "_engine", "_fast_path", "_framing", "_held_since",
-        "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_write", "collected",
+        "_in_flight", "_pauses", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_write", "collected",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +82,7 @@ class RequestStream:
         self._framing = self._splitter.framing
         self.collected = self._splitter.collected
         self._direction = connection.direction
+        self._pauses = Pauses(wire, connection, in_flight, responses.held)
         self._held_since = -1.0  # when the first held request was held; below 0 if there is none
 
     def connect(self, write: Write) -> None:
@@ -92,6 +96,7 @@ class RequestStream:
         end = len(chunk)
         fast_path = self._fast_path
         if pos and fast_path.arriving:
+            pos -= len(self._splitter.held)  # they wait for the connection's next turn, and are charged
             fast_path.arrived(pos if pos < end else end, now, whole=pos <= end)
         if (
             self._splitter.irregular
@@ -127,12 +132,16 @@ class RequestStream:
         if whole:
             self._take_all(now)
 
-    def _feed_any(self, chunk: bytes, now: float) -> None:
-        """As `feed`, for a chunk that the fast path cannot take as a whole."""
-        pos, end = self._framing.skip, len(chunk)
-        if pos:
-            self._produce.arrived(chunk, min(pos, end), now, whole=pos <= end)
+    def _feed_any(self, chunk: bytes, now: float, most: int = MAX_READ_COST) -> None:
+        """As `feed`, for a chunk that the fast path cannot take as a whole. An inspector sees bytes that cost `most`."""
+        pos, end, rest = self._framing.skip, len(chunk), b""
+        if pos and not self._splitter.held:
+            taken = self._produce.arrived(chunk, min(pos, end), now, most, whole=pos <= end)
+            if taken < min(pos, end):
+                chunk, rest = chunk[:taken], chunk[taken:]
         if self._splitter.add(chunk):
+            if rest:
+                self._take_in_next_turn(rest)
             self._take_all(now)
 
     def _take_all(self, now: float) -> None:
@@ -152,24 +161,29 @@ class RequestStream:
         splitter.finish()
         if not splitter.inside_request and self._direction.state is not RequestState.HALF_CLOSED:
             self._produce.settle(now, held=bool(splitter.held))
-            self._pause_where_due()
+            self._pauses.pause_where_due()
 
     def _defer_to_next_turn(self, now: float) -> bool:
         """Hold the next request until the event loop's next turn. False if the connection holds it anyway."""
-        if self._must_hold:
+        if self._pauses.must_hold:
             return False
         # No request waits yet: the rest may be the beginning of a head, which the client has to complete.
-        self._wait(RequestEvent.DEFER, now)
-        self._wire.pause_client()
-        self._connection.ready()
+        self._wait(now, in_turn=True)
         return True
+
+    def _take_in_next_turn(self, held: bytes) -> None:
+        """Take these bytes in the connection's next turn. They may begin within a request. Then no other reason stops them."""
+        self._splitter.held = held
+        self._direction.pause(self._direction.reasons | HANDLER)
+        self._wire.pause_client()
+        self._wire.call_in_turn()
 
     def _take_next(self, now: float) -> int:
         """Take the splitter's next request; returns its cost. 0 if none can be taken from its data any more."""
         splitter = self._splitter
         data, pos = splitter.data, splitter.pos
         end = len(data)
-        if self._must_hold:
+        if self._pauses.must_hold:
             self._hold(now)
             return 0
         raw = self._connection.raw
@@ -190,6 +204,9 @@ class RequestStream:
                 splitter.drop(after)
                 return HANDLER_COST
             verdict = self._decision.decide(request, now)
+            if request.data is not data:
+                splitter.data = request.data
+                self._take_in_next_turn(data[len(request.data) :])
         except Incomplete as cut:
             if after <= end:
                 raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
@@ -200,8 +217,8 @@ class RequestStream:
     def _carry_out(self, verdict: Verdict, request: Request, now: float) -> bool:
         """Do what a verdict says. False if the request is held."""
         splitter, direction = self._splitter, self._direction
-        if verdict is WAIT:
-            self._wait(RequestEvent.WAIT, now)
+        if verdict is WAIT or verdict is NEXT_TURN:
+            self._wait(now, in_turn=verdict is NEXT_TURN)
             return False
         if verdict is DEFER:
             direction.fire(RequestEvent.DEFER)
@@ -241,11 +258,14 @@ class RequestStream:
             self._responses.reuse.note_request(request.header.api_key, answered=request.answered)
         return True
 
-    def _wait(self, event: RequestEvent, now: float) -> None:
-        """Hold the next request until `resume` with `ready`."""
-        self._direction.fire(event)
-        self._direction.pause(self._direction.reasons | HANDLER)
+    def _wait(self, now: float, *, in_turn: bool) -> None:
+        """Hold the next request until `resume` with `ready`, which comes in the connection's next turn or from its handler."""
+        self._direction.fire(RequestEvent.DEFER if in_turn else RequestEvent.WAIT)
         self._hold(now)
+        if in_turn:
+            self._take_in_next_turn(self._splitter.held)
+        else:
+            self._direction.pause(self._direction.reasons | HANDLER)
 
     def _hold(self, now: float) -> None:
         self._splitter.hold()
@@ -282,30 +302,6 @@ class RequestStream:
 
     # Pauses. A request is never cut: the client is read up to the end of the current one.
 
-    @property
-    def _must_hold(self) -> bool:
-        """True if no request may be taken now."""
-        if self._direction.open:
-            return self._throttle.active or self._crowded(MAX_IN_FLIGHT)
-        state = self._direction.state
-        if state is RequestState.HALF_CLOSED or state is RequestState.DRAINING_WAITING:
-            return False
-        waits = self._throttle.active or bool(self._direction.reasons & CLIENT_UNREAD) or self._crowded(MAX_IN_FLIGHT)
-        return waits or state is RequestState.DRAINING or state is RequestState.CLOSED
-
-    def _crowded(self, most: int) -> bool:
-        return len(self._in_flight) > most or self._responses.held.waiting > MAX_OWN_BYTES
-
-    def _pause_where_due(self) -> None:
-        """At the end of a request: note the reasons that hold now, and stop reading the client if it is to wait."""
-        direction = self._direction
-        reasons = direction.reasons | MUTED if self._throttle.active else direction.reasons & ~MUTED
-        if self._crowded(MAX_IN_FLIGHT):
-            reasons |= IN_FLIGHT
-        direction.pause(reasons)
-        if not direction.open:
-            self._wire.pause_client()
-
     def pause_for_client(self) -> None:
         """Take no further request until the client reads its responses (`client_reads`)."""
         self._direction.pause(self._direction.reasons | CLIENT_UNREAD)
@@ -318,13 +314,13 @@ class RequestStream:
     def pause_where_muted(self) -> None:
         """Follow a mute that a response has caused."""
         if not self._splitter.inside_request and self._direction.state is not RequestState.HALF_CLOSED:
-            self._pause_where_due()
+            self._pauses.pause_where_due()
 
     def resume(self, now: float, *, ready: bool = False) -> None:
         """Take up the held requests and read on, if no reason is left. `ready`: the waiting handler can decide."""
         direction = self._direction
         reasons = direction.reasons
-        if not self._crowded(MAX_IN_FLIGHT // 2):
+        if not self._pauses.crowded(MAX_IN_FLIGHT // 2):
             reasons &= ~IN_FLIGHT
         reasons &= ~MUTED
         if self._throttle.active and not direction.open:
@@ -332,7 +328,8 @@ class RequestStream:
         if ready:
             reasons &= ~HANDLER
         direction.pause(reasons)
-        if not direction.may_retry:
+        goes_on = ready and self._splitter.begun and direction.state is not RequestState.CLOSED
+        if not direction.may_retry and not goes_on:
             return
         if direction.state is RequestState.DEFERRED:
             direction.fire(RequestEvent.RETRY)
@@ -340,8 +337,8 @@ class RequestStream:
 
     def _take_held(self, now: float) -> None:
         if held := self._splitter.release():
-            self._feed_any(held, now)
-        if self._direction.reads:
+            self._feed_any(held, now, MAX_TURN_COST)
+        if self._direction.reads or (self._splitter.begun and not self._splitter.held):
             self._wire.resume_client()
 
     @property

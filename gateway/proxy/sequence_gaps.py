@@ -21,7 +21,7 @@ from protocol.error_codes import ErrorCode
 from protocol.headers import RequestHeader
 
 MAX_GAPS: Final = 10_000
-"""Per connection: partitions of idempotent producers of which the producer has not yet resent a refused batch."""
+"""Per connection: partitions for which an idempotent producer has not yet resent a refused batch."""
 
 GAP_BYTES: Final = 300
 """The memory of one, without the name of its topic."""
@@ -30,11 +30,11 @@ BEHIND_MESSAGE: Final = "Weir: an earlier batch of this producer was refused and
 
 
 class SequenceGaps(Holder):
-    """The first refused batch of each idempotent producer and partition of one connection.
+    """The first refused batch of an idempotent producer for each partition of one connection.
 
     An idempotent producer may have sent more batches after a refused batch. Weir refuses these batches too, until the producer
-    resends the first one or begins a new epoch. Otherwise a broker that does not know the producer would accept any sequence
-    number as the first, and the order would be lost.
+    resends the first one, or begins again with a new epoch or producer id. Otherwise a broker that does not know the producer
+    would accept any sequence number as the first, and the order would be lost.
 
     Producers resend in order. If a later batch comes a second time, and the first one has not, the gap is over. The producer
     has sent the first one through another connection, or has given it up.
@@ -45,8 +45,8 @@ class SequenceGaps(Holder):
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
         self._bytes = 0
-        # (epoch, first refused sequence, latest refused sequence) by (topic's name or id, partition, producer)
-        self._missing: dict[tuple[bytes, int, int], tuple[int, int, int]] = {}
+        # (producer id, epoch, first refused sequence, latest refused sequence) by (topic's name or id, partition)
+        self._missing: dict[tuple[bytes, int], tuple[int, int, int, int]] = {}
 
     @property
     def pending(self) -> bool:
@@ -62,24 +62,25 @@ class SequenceGaps(Holder):
         if sequence is None or len(topic) > MAX_NAME_BYTES:  # no broker takes a batch for a longer name, so none is awaited
             return refused
         producer_id, epoch, first = sequence
-        producer = (topic, partition.partition_index, producer_id)
-        gap_epoch, missing, latest = self._missing.get(producer, (epoch, first, first))
-        if gap_epoch == epoch and _is_behind(first, latest):
-            self._missing[producer] = (epoch, missing, first)
+        place = (topic, partition.partition_index)
+        gap_producer, gap_epoch, missing, latest = self._missing.get(place, (*sequence, first))
+        same = gap_producer == producer_id and gap_epoch == epoch
+        if same and _is_behind(first, latest):
+            self._missing[place] = (producer_id, epoch, missing, first)
             return True
         if refused:
-            if producer not in self._missing:
+            if place not in self._missing:
                 if len(self._missing) >= MAX_GAPS:
                     self._forget(next(iter(self._missing)))
                 self._bytes += GAP_BYTES + len(topic)
-            self._missing[producer] = (epoch, first, first)
-        elif producer in self._missing and (gap_epoch != epoch or not _is_behind(missing, first)):
-            self._forget(producer)
+            self._missing[place] = (*sequence, first)
+        elif place in self._missing and not (same and _is_behind(missing, first)):
+            self._forget(place)
         return refused
 
-    def _forget(self, producer: tuple[bytes, int, int]) -> None:
-        del self._missing[producer]
-        self._bytes -= GAP_BYTES + len(producer[0])
+    def _forget(self, place: tuple[bytes, int]) -> None:
+        del self._missing[place]
+        self._bytes -= GAP_BYTES + len(place[0])
 
     def settle(self) -> None:
         """Count the gaps. Raises EndConnection if all connections together have too many, and this one is the heaviest."""
@@ -123,8 +124,9 @@ class GapRequest:
     def take_results(self) -> None:
         """Nobody counts the records."""
 
-    def scan(self, data: bytes, start: int, end: int, now: float) -> None:
+    def scan(self, data: bytes, start: int, end: int, most: int) -> tuple[int, int]:  # noqa: ARG002
         """Never called, as `needs_whole` is True."""
+        return end, 0
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:  # noqa: ARG002
         scan = scan_whole(self._version, frame, body_offset)

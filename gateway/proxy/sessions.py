@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
+from gateway.proxy.next_turns import NextTurns
 from gateway.quotas.bucket import Bucket
 from gateway.steps import Steps
 from protocol.errors import ProtocolError
@@ -114,6 +115,7 @@ class Sessions:
         self._ended: dict[OpenSession, None] = {}  # their clients have closed their side
         self._empty: asyncio.Future[None] | None = None
         self.max_idle_seconds = max_idle_seconds
+        self.next_turns = NextTurns()
 
     def __len__(self) -> int:
         return len(self._open)

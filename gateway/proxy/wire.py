@@ -35,6 +35,10 @@ class Wire(Protocol):
         """Call the core's `ready` soon, but not from within this call."""
         ...
 
+    def call_in_turn(self) -> None:
+        """As `call_ready`, once the other connections that wait for this call have had their turns (`NextTurns`)."""
+        ...
+
     def make_room(self, error: Exception) -> None:
         """End the client's connection at once with that error, as others need the memory of its bytes."""
         ...

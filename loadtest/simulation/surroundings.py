@@ -101,6 +101,7 @@ def surroundings(loop: VirtualLoop, network: Network, own: OwnTopics, verdicts: 
 
     replaced: dict[str, Any] = {
         "gateway.clock.monotonic": loop.time,
+        "gateway.clock.busy": loop.time,
         "gateway.clock.wall": wall,
         "gateway.proxy.connection.monotonic": loop.time,
         "gateway.features.connection_quotas.admission.monotonic": loop.time,

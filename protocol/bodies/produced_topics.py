@@ -3,6 +3,7 @@
 Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
+import sys
 from collections.abc import Container, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -87,7 +88,7 @@ class ProduceScanner:
 
     __slots__ = (
         "_compact", "_elements_left", "_frame_bytes", "_left", "_partial", "_partitions_left", "_skip", "_step", "_tags_left",
-        "_topics_left", "_version", "_wanted", "acks", "array_end", "array_start", "topics",
+        "_topics_left", "_version", "_wanted", "acks", "array_end", "array_start", "steps_left", "topics",
     )  # fmt: skip
 
     def __init__(self, version: int, frame_bytes: int, body_offset: int) -> None:
@@ -103,6 +104,7 @@ class ProduceScanner:
         self._step = _HEAD
         self._topics_left = 0
         self._partitions_left = 0
+        self.steps_left = 0
         self.acks = -1
         self.topics: list[ProducedTopic] = []
         self.array_start = 0
@@ -112,13 +114,17 @@ class ProduceScanner:
     def done(self) -> bool:
         return self._step == _DONE
 
-    def feed(self, data: Buffer, start: int, end: int) -> None:
+    def feed(self, data: Buffer, start: int, end: int, steps: int = sys.maxsize) -> int:
         """Scan `data[start:end]`, the next bytes of the frame; the first call starts at the body.
+
+        Returns the offset behind the scanned bytes: below `end` if they take more than `steps`. A partition or a topic is two
+        steps, or three in a flexible version, and each tagged field one. `steps_left` are those of the last call.
 
         Raises `InvalidFrame` if a field exceeds the frame. The scanner must not be used after that.
         """
+        self.steps_left = steps
         if self._step == _DONE:
-            return
+            return end
         if self._skip:
             skipped = min(self._skip, end - start)
             self._skip -= skipped
@@ -127,24 +133,30 @@ class ProduceScanner:
         if self._partial:
             self._partial += memoryview(data)[start:end]
             if len(self._partial) < self._wanted:
-                return
+                return end
             data, self._partial = self._partial, bytearray()
+            moved = end - len(data)
             start, end = 0, len(data)
+        else:
+            moved = 0
         reader = Reader(data, start, end, start + self._left, compact=self._compact)
         reader.elements_left = self._elements_left
         if end > reader.end:
             reader.seen = reader.end
-        while self._step != _DONE and not self._skip:
+        while self._step != _DONE and not self._skip and self.steps_left:
             pos = reader.pos
+            self.steps_left -= 1
             try:
                 self._take(reader)
             except Incomplete as cut:
                 self._wanted = cut.wanted - pos
                 self._partial = bytearray(memoryview(data)[pos:end])
                 reader.pos = pos
-                break
+                self._left = reader.end - pos
+                return moved + end
         self._left = reader.end - reader.pos
         self._elements_left = reader.elements_left
+        return moved + (end if self._step == _DONE or self._skip else reader.pos)
 
     def _take(self, reader: Reader) -> None:
         """Read the next few fields. The state changes only after all of them have arrived."""

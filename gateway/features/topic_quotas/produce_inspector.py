@@ -39,6 +39,9 @@ QUOTA: Final = "quota"
 
 MESSAGE: Final = "Weir: the topic is, or was just now, over its share of total.bytes.in.per.sec.threshold; try again later"
 
+STEP_COST: Final = 4
+"""The work for a step of the scanner, in bytes that handlers parse."""
+
 _APPENDED: Final = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """REQUEST_TIMED_OUT follows a wait for the replicas."""
 
@@ -206,10 +209,12 @@ class InspectedRequest:
     def kept(self) -> int:
         return elements_of(self._scanner.topics)
 
-    def scan(self, data: bytes, start: int, end: int, now: float) -> None:  # noqa: ARG002
-        self._scanner.feed(data, start, end)
+    def scan(self, data: bytes, start: int, end: int, most: int) -> tuple[int, int]:
+        steps = most // STEP_COST
+        scanned = self._scanner.feed(data, start, end, steps)
         self._sizes.drain(self._scanner.topics)
         self._kept_bytes.are(self._sizes.kept_bytes)
+        return scanned, STEP_COST * (steps - self._scanner.steps_left)
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""

@@ -8,6 +8,8 @@ from gateway.proxy.handler import (
     COLLECT_PRODUCE,
     DEFER,
     FORWARD,
+    MAX_READ_COST,
+    NEXT_TURN,
     Answer,
     Close,
     Connection,
@@ -52,7 +54,7 @@ class ProduceHandler:
     """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
-        "_client", "_connection", "_fast_path", "_gate", "_inspector", "_internal", "_kept", "_own_topics",
+        "_client", "_connection", "_fast_path", "_gate", "_in_turn", "_inspector", "_internal", "_kept", "_own_topics",
         "_pay_from", "_payers", "_prepaid", "_refused", "_scanned", "_throttle", "_topics", "_unpaid", "_unread", "_wire",
         "gaps",
     )  # fmt: skip
@@ -71,6 +73,7 @@ class ProduceHandler:
         self._inspector: ProduceInspector | None = None
         self._kept = 0  # topics and partitions kept for answers to requests refused in part, since the last `hold`
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
+        self._in_turn = False  # a long request has waited for its turn
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
         self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
         self._payers: tuple[Bucket, ...] = ()  # they have paid for `_prepaid` bytes of a request that is collected
@@ -99,18 +102,22 @@ class ProduceHandler:
         self._charge(request, now)
         return FORWARD
 
-    def arrived(self, chunk: bytes, end: int, now: float, *, whole: bool) -> None:
+    def arrived(self, chunk: bytes, end: int, now: float, most: int, *, whole: bool) -> int:
         """Take the arriving request's bytes before `end`: charge a collected request, or show the bytes to the inspector.
 
-        The last bytes of a collected request are charged by `_charge`, which mutes its client.
+        The last bytes of a collected request are charged by `_charge`, which mutes its client. Returns the offset behind the
+        bytes that are taken, below `end` if all cost the inspector more than `most`.
         """
         if self._payers and not whole:
             self._unpaid += end
             self._pay(now)
         if self._scanned is not None:
-            self._scanned.scan(chunk, 0, end, now)
+            scanned, _ = self._scanned.scan(chunk, 0, end, most)
+            if scanned < end:
+                return scanned
             if whole:
                 self._scanned = None
+        return end
 
     def _prepay(self, request: Request, now: float, pay_from: float = 0.0) -> None:
         """Charge the bytes of a collected request as they arrive, as its client may never send the last one.
@@ -203,6 +210,8 @@ class ProduceHandler:
         if inspected.needs_whole and not request.whole:
             self._prepay(request, now)
             return COLLECT_PRODUCE
+        if inspected.needs_whole and self._waits_for_turn(request):
+            return NEXT_TURN
         self._charge(request, now)
         take = None if request.answered else inspected.take_results
         if take is None:
@@ -211,7 +220,10 @@ class ProduceHandler:
             request.entry.special = OwnRequest(take, outlives_client=True)
             request.answered = True
         if not inspected.needs_whole:
-            inspected.scan(request.data, request.header.body_offset, request.end, now)
+            scanned, cost = inspected.scan(request.data, request.header.body_offset, request.end, MAX_READ_COST)
+            request.cost += cost
+            if scanned < request.end:
+                request.data = request.data[:scanned]
             self._scanned = None if request.whole else inspected
             return FORWARD if take is None else Replace(_wanting_answer(request, request.data[request.pos : request.end]))
         frame, header = request.cut()
@@ -227,6 +239,11 @@ class ProduceHandler:
             self._throttle.hold(request.entry, now)
             self._kept = 0
         return Replace(rest) if rest is not None else Answer(inspected.answer(now))
+
+    def _waits_for_turn(self, request: Request) -> bool:
+        """True, once, for a request that may have up to `MAX_PRODUCE_ELEMENTS` topics and partitions."""
+        self._in_turn = not self._in_turn and request.frame_bytes > MAX_READ_COST
+        return self._in_turn
 
     def _open(self, request: Request, now: float) -> InspectedProduce:
         make_inspector = self._topics.make_inspector
@@ -252,6 +269,8 @@ class ProduceHandler:
         self._client.place.leave_queue()
         if not request.whole:
             return COLLECT_PRODUCE
+        if self._waits_for_turn(request):
+            return NEXT_TURN
         frame, header = request.cut()
         topics = scan_whole(header.api_version, frame, header.body_offset).topics
         self.forget_collected()

@@ -106,6 +106,9 @@ class CrowdSession(SilentWire):
     def call_ready(self) -> None:
         self._crowd.after(0.0, lambda: self._unless_closed(lambda: self._core.ready(self._crowd.now)))
 
+    def call_in_turn(self) -> None:
+        self.call_ready()
+
     def _wake(self, alarm: object) -> None:
         if alarm is self._alarm:
             self._unless_closed(lambda: self._core.wake(self._crowd.now))

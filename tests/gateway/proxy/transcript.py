@@ -47,6 +47,8 @@ class SilentWire:
 
     def call_ready(self) -> None: ...
 
+    def call_in_turn(self) -> None: ...
+
     def make_room(self, error: Exception) -> None: ...
 
     def unread_client_bytes(self) -> int:
@@ -124,6 +126,9 @@ class Transcript:
         self.alarm = when
 
     def call_ready(self) -> None:
+        self.called_ready = True
+
+    def call_in_turn(self) -> None:
         self.called_ready = True
 
     def make_room(self, error: Exception) -> None:

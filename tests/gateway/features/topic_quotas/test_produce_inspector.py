@@ -639,6 +639,7 @@ def test_large_produce_request_is_collected():
     t.goes_over()
     large = 9 * 1024 * 1024
     t.client_sends(produce(1, (HOT, {0: bytes(large)}), (COLD, {0: b"z"})), by=256 * 1024)
+    t.goes_on()
     t.broker_got(produce(1, (COLD, {0: b"z"})))
     assert t.counted()[HOT] == (5_000, large, {})
 
@@ -706,6 +707,18 @@ def test_new_epoch_starts_again():
     t.client_sends(numbered(2, 50, epoch=1))
     t.broker_got(numbered(2, 50, epoch=1))
     assert not t.core.requests._produce.gaps.pending
+
+
+def test_requests_of_a_new_producer_id_stream_again():
+    """Otherwise all requests of the connection would be collected until it ends."""
+    t = Metered()
+    t.goes_over()
+    t.client_sends(numbered(1, 0))
+    t.passes(5.0)
+    t.client_sends(numbered(2, 0, producer_id=8))
+    t.broker_got(numbered(2, 0, producer_id=8))
+    t.client_sends(numbered(3, 10, producer_id=8)[:-1])
+    t.broker_got(numbered(3, 10, producer_id=8)[:-1])
 
 
 def test_missing_batch_is_awaited_after_switch_off():

@@ -161,6 +161,7 @@ def test_lone_producer_is_rejected_only_over_its_share():
     comes_within_its_share(t)
     for number in range(2, 12):
         t.client_sends(produce(number, (HOT, {0: b"x" * 20_000})))
+        t.goes_on()
         t.broker_got(produce(number, (HOT, {0: b"x" * 20_000})))
 
 
@@ -273,6 +274,7 @@ def over_its_share_with_two_producers():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (HOT, {0: b"x" * 3_000})))
+    t.goes_on()
     other = Metered(engine=t.engine)
     other.gate, other.topics.make_inspector = t.gate, t.gate.open
     other.client_sends(produce(1, (HOT, {0: b"x"})))
@@ -286,6 +288,7 @@ def test_rejection_for_a_turn_ends_no_unanswered_producer():
     for number, acks, passes in ((2, -1, True), (3, -1, False), (4, 0, True)):
         t.broker_inbox.clear()
         t.client_sends(produce(number, (HOT, {0: b"x" * 20_000}), acks=acks))
+        t.goes_on()
         assert bool(t.broker_inbox) is passes
 
 
@@ -295,4 +298,5 @@ def test_rate_over_a_minute_rejects_only_over_the_share():
     for number in (2, 3):
         t.broker_inbox.clear()
         t.client_sends(produce(number, (HOT, {0: b"x" * 20_000})))
+        t.goes_on()
         assert t.broker_inbox
