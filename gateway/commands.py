@@ -34,7 +34,7 @@ from gateway.reports.job import command as reports
 from gateway.standard_streams import StdoutError, discard_stdout
 from gateway.terminal_text import printable, printable_lines
 from gateway.version import weir_build, weir_version
-from gateway.workers.worker import Worker
+from gateway.workers.worker import CUT, Worker
 
 OK, FAILED = 0, 1
 """Exit codes. argparse itself exits with 2, Ctrl-C with `INTERRUPTED`, and `serve` has one more."""
@@ -199,10 +199,18 @@ def _run_gateway(options: argparse.Namespace) -> int:
             from gateway.workers.supervisor import supervise
 
             further = ["--log-format", options.log_format, *(["--verbose"] if options.verbose else [])]
-            return uvloop.run(supervise(path, config, further, end_within))
+            return _kept(uvloop.run(supervise(path, config, further, end_within)))
     from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without the whole gateway
 
-    return uvloop.run(serve(path, config, worker, history, end_within))
+    return _kept(uvloop.run(serve(path, config, worker, history, end_within)))
+
+
+def _kept(code: int) -> int:
+    """The same exit code, which no further signal replaces: Python soon restores the default actions, and they would."""
+    for number in (signal.SIGTERM, signal.SIGINT, CUT):
+        if code == OK and callable(signal.getsignal(number)):  # the handler of uvloop, which stays after the loop's end
+            signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -285,7 +293,8 @@ def _publish_volumes(options: argparse.Namespace) -> int:
     configure_logging(options.log_format)
     from gateway.features.volume_quotas.agent import agent_config, publish_volumes
 
-    return uvloop.run(publish_volumes(agent_config(config, options.config, options.broker_id, options.path), options.once))
+    agent = agent_config(config, options.config, options.broker_id, options.path)
+    return _kept(uvloop.run(publish_volumes(agent, options.once)))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from gateway.config.paths import check_paths, check_paths_of_worker
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.pydantic_errors import problem, problems_of
 from gateway.features.notify.config import WITH_SECRETS
-from gateway.files.path_faults import READABLE, open_now, read_remedy
+from gateway.files.path_faults import READABLE, open_now, read_remedy, rest_of
 from gateway.files.secret_file import UnusableSecretError
 from gateway.steps import drained
 
@@ -196,7 +196,7 @@ def read_config_text(path: Path, option: str = "--config", *, most: float = MAX_
         with open(path, "rb", opener=open_now) as file:
             status = os.fstat(file.fileno())
             size = status.st_size  # 0 of a pipe
-            text = file.read() if size <= most else b""  # `read(most)` would take so much memory for any file
+            text = rest_of(file) if size <= most else b""
         if not text and S_ISFIFO(status.st_mode):
             raise ConfigError(
                 str(path), [Problem("(file)", "is a pipe without a writer", f"name a regular file with {option}")]

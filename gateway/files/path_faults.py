@@ -1,14 +1,21 @@
-"""Paths at which no file or no folder can be, remedies for errors of files, and reads that do not wait."""
+"""Paths at which no file or no folder can be, remedies for errors of files, and reads that end."""
 
 import errno
+import io
 import os
+import select
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Final
+from typing import BinaryIO, Final
 
 from gateway import open_files
 
 READABLE: Final = "make it readable for the user that runs Weir"
+SILENCE_SECONDS: Final = 30
+"""A read of a pipe or a device waits so long for the next bytes. Its writer may first ask for a password."""
+MAX_STREAM_BYTES: Final = 32 << 20
+"""The limit on the bytes of a pipe or a device. A device such as /dev/zero has no end."""
+_CHUNK_BYTES: Final = 1 << 20
 
 _BELOW_A_FILE = "give a path below a folder"
 _UNUSABLE = {
@@ -31,27 +38,60 @@ _UNWRITABLE = {
 }
 
 
+class UnendingFileError(OSError):
+    """A pipe or a device with more than `MAX_STREAM_BYTES`, or without its next bytes for `SILENCE_SECONDS`."""
+
+
 def open_now(path: str, flags: int) -> int:
-    """An `opener` of `open()` that does not wait for the writer of a named pipe. Such a pipe is an empty file."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)  # a pipe that has a writer may be empty for now
-    return descriptor
+    """An `opener` of `open()` for `rest_of`. It does not wait for the writer of a named pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def rest_of(file: BinaryIO) -> bytes:
+    """The rest of a file that `open_now` has opened. A named pipe without a writer is empty. Raises OSError.
+
+    The error is an UnendingFileError for a pipe or a device, such as a terminal, that stays silent or has no end.
+    """
+    descriptor = file.fileno()
+    if S_ISREG(os.fstat(descriptor).st_mode):
+        return file.read()
+    found = bytearray()
+    while chunk := _next_chunk(descriptor):
+        found += chunk
+        if len(found) > MAX_STREAM_BYTES:
+            raise UnendingFileError(errno.EFBIG, f"it is no regular file, and has more than {MAX_STREAM_BYTES >> 20} MiB")
+    return bytes(found)
+
+
+def _next_chunk(descriptor: int) -> bytes:
+    """The next bytes of a descriptor that does not block; none at its end."""
+    while True:
+        try:
+            return os.read(descriptor, _CHUNK_BYTES)
+        except BlockingIOError:
+            ready = select.poll()
+            ready.register(descriptor, select.POLLIN)
+            if not ready.poll(SILENCE_SECONDS * 1000):
+                raise UnendingFileError(
+                    errno.ETIMEDOUT, f"it is no regular file, and gave nothing for {SILENCE_SECONDS} s"
+                ) from None
 
 
 def file_bytes(path: Path) -> bytes:
-    """As `Path.read_bytes`, but a named pipe without a writer is empty. Raises OSError, or ValueError for a NUL character."""
+    """As `Path.read_bytes`, but reads as `rest_of`. Raises OSError, or ValueError for a NUL character."""
     with open(path, "rb", opener=open_now) as file:
-        return file.read()
+        return rest_of(file)
 
 
 def file_text(path: Path) -> str:
-    """As `Path.read_text` of UTF-8, but a named pipe without a writer is empty. Raises OSError, UnicodeDecodeError."""
-    with open(path, encoding="utf-8", opener=open_now) as file:
-        return file.read()
+    """The text of `file_bytes` in UTF-8, with line feeds at the ends of lines. Raises also UnicodeDecodeError."""
+    return io.TextIOWrapper(io.BytesIO(file_bytes(path)), encoding="utf-8").read()
 
 
 def read_remedy(error: OSError, otherwise: str) -> str:
     """The remedy for a file that can't be read: that of its path, if no file can be there."""
+    if isinstance(error, UnendingFileError):
+        return "name a regular file"
     if error.errno in open_files.OWN_ERRORS:
         return open_files.remedy(error)
     return _UNUSABLE.get(error.errno or 0, otherwise)

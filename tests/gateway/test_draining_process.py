@@ -135,3 +135,12 @@ def test_requests_in_flight_are_answered_before_exit(start: Callable[..., Weir],
             assert receive(client, len(m.beat(1)) + 1) == m.beat(1)
     assert weir.process.wait(TIMEOUT) == 0
     assert drained(weir) == (2, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_more_signals_keep_the_exit_code(start: Callable[..., Weir], number: signal.Signals) -> None:
+    """They also arrive while Python ends, when no event loop handles them any more."""
+    weir = start()
+    while weir.process.poll() is None:
+        weir.process.send_signal(number)
+    assert weir.process.returncode == 0

@@ -66,7 +66,7 @@ def test_hung_config_does_not_keep_the_process(tmp_path: Path) -> None:
         (tmp_path / "fifo").rename(weir.config_file)
         reading = Path(f"/proc/{weir.pid}/task")
         weir.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: any("pipe_read" in (each / "wchan").read_text() for each in reading.iterdir()), "a read")
+        wait_until(lambda: any("poll_schedule" in (each / "wchan").read_text() for each in reading.iterdir()), "a read")
         weir.process.send_signal(signal.SIGTERM)
         assert weir.process.wait(60) == 1
 

@@ -3,12 +3,14 @@
 Java needs half a second before it reads its first file, so Python reads and writes the files of this machine.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -126,6 +128,24 @@ def statuses(folder: Path, pattern: str) -> Iterator[tuple[Path, os.stat_result]
                 yield file, file.stat()
     except OSError as error:
         raise UnreadableFolderError(error.errno, error.strerror, error.filename) from error
+
+
+def refuse_loops(folder: Path) -> None:
+    """Raise `UnreadableFolderError` for a folder below `folder` that a link leads back to: Spark would follow it for ever."""
+    above = {folder, *folder.resolve().parents}
+    _refuse_loops(folder, frozenset(_identity(each.stat()) for each in above))
+
+
+def _refuse_loops(folder: Path, above: frozenset[tuple[int, int]]) -> None:
+    for file, status in statuses(folder, "*"):
+        if S_ISDIR(status.st_mode):
+            if _identity(status) in above:
+                raise UnreadableFolderError(errno.ELOOP, os.strerror(errno.ELOOP), str(file))
+            _refuse_loops(file, above | {_identity(status)})
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _matching(folder: Path, names: Sequence[str]) -> Iterator[Path]:

@@ -56,6 +56,7 @@ def hour_of(file: str) -> Hour | None:
 class LedgerFolder:
     """The files under a path of any Hadoop file system, in the layout of `gateway.ledger_paths`.
 
+    An hour may have two folders: `hour=07` and `hour=7`. A file that both have under one name and length counts once.
     Of the files in `unreadable`, only the lines before their fault are read, or none if the file can't be opened. All others
     raise if they have a fault.
     """
@@ -63,25 +64,33 @@ class LedgerFolder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
-        self._folders: dict[Hour, str] = {}
-        self._names: dict[Hour, set[str]] = defaultdict(set)
+        self._folders: dict[Hour, dict[str, str]] = defaultdict(dict)  # by name of the file
         self.unreadable: dict[Hour, set[str]] = defaultdict(set)
         self._closed: set[tuple[Hour, str]] = set()
 
     def files(self, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
-        """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`."""
+        """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`.
+
+        Files that Spark can't read are in `unreadable` as well: their names are not UTF-8, or those of other files of the hour.
+        """
         root = folder(self._spark, self._path)
         if not root.exists():
             raise NoSuchPathError(self._path)
         found: dict[Hour, set[LedgerFile]] = defaultdict(set)
         for suffix in _SUFFIXES:
-            for file, length in root.lengths(f"date=*/hour=*/*{suffix}").items():
+            for file, length in sorted(root.lengths(f"date=*/hour=*/*{suffix}").items()):
                 hour = hour_of(file)
-                if hour is not None and period.includes(hour):
-                    of_hour, _, name = file.rpartition("/")
-                    found[hour].add(LedgerFile(name, length))
-                    self._folders[hour] = of_hour
-                    self._names[hour].add(name)
+                if hour is None or not period.includes(hour):
+                    continue
+                of_hour, _, name = file.rpartition("/")
+                is_other = self._folders[hour].setdefault(name, of_hour) != of_hour
+                if is_other and LedgerFile(name, length) in found[hour]:
+                    continue
+                if is_other or shown_name(name) != name:
+                    name = f"{of_hour.rpartition('/')[2]}/{name}" if is_other else name
+                    self.unreadable[hour].add(name)
+                    self._closed.add((hour, name))
+                found[hour].add(LedgerFile(name, length))
         return {hour: frozenset(files) for hour, files in found.items()}
 
     def skip(self, error: BaseException) -> str | None:
@@ -129,24 +138,30 @@ class LedgerFolder:
 
     def _rows(self, hours: Sequence[Hour], read: _Read, *more: Column) -> DataFrame:
         """All lines of these hours with the columns `more`, read from their folders without a look into the others."""
-        root = self._folders[hours[0]].rpartition("/date=")[0]
+        folders = [sorted({*self._folders[hour].values()}) for hour in hours]
+        root = folders[0][0].rpartition("/date=")[0]
 
         def part(files: Sequence[str], *, ignore: bool) -> DataFrame:
             paths = [*map(literal, files)]
             reader = self._spark.read.option("basePath", root).option("pathGlobFilter", _FILES)
             return read(reader.option("ignoreCorruptFiles", ignore))(paths).select("*", *more)
 
-        if not any(self.unreadable[hour] for hour in hours):
-            return part([self._folders[hour] for hour in hours], ignore=False)
-        named = [(hour, name) for hour in hours for name in sorted(self._names[hour]) if (hour, name) not in self._closed]
+        if all(len(of_hour) == 1 for of_hour in folders) and not any(self.unreadable[hour] for hour in hours):
+            return part([of_hour for (of_hour,) in folders], ignore=False)
+        named = [(hour, name) for hour in hours for name in sorted(self._folders[hour]) if (hour, name) not in self._closed]
         whole, broken = (
-            [f"{self._folders[hour]}/{name}" for hour, name in named if (name in self.unreadable[hour]) is is_broken]
+            [f"{self._folders[hour][name]}/{name}" for hour, name in named if (name in self.unreadable[hour]) is is_broken]
             for is_broken in (False, True)
         )
         parts = [part(files, ignore=ignore) for files, ignore in ((whole, False), (broken, True)) if files]
         if not parts:  # Spark reads no file for this condition
-            return part([self._folders[hours[0]]], ignore=True).where(F.lit(False))
+            return part(folders[0], ignore=True).where(F.lit(False))
         return reduce(DataFrame.unionByName, parts)
+
+
+def shown_name(name: str) -> str:
+    """A file's name as text. Bytes that are not UTF-8 become escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def unreadable_path(error: BaseException) -> str | None:

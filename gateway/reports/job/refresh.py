@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gateway.quotas.kinds import BYTES
 from gateway.reports.job.first_pass import entity_minutes
 from gateway.reports.job.hours import ENTITY_MINUTES, HourEvents, hourly
-from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError, unreadable_path
+from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError, shown_name, unreadable_path
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.rare_hours import counts, rare, rare_schemas
@@ -49,13 +49,17 @@ class Refreshed:
     @property
     def unreadable(self) -> list[str]:
         """The files that could not be read to their end, by hour."""
-        return [f"{name} of {shown(hour)}" for hour, done in sorted(self.done.items()) for name in sorted(done.unreadable)]
+        return [
+            f"{shown_name(name)} of {shown(hour)}"
+            for hour, done in sorted(self.done.items())
+            for name in sorted(done.unreadable)
+        ]
 
     @property
     def incomplete(self) -> list[str]:
         """The hours in `missing`, each with its files that are gone."""
         return [
-            f"{shown(hour)} lacks {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
+            f"{shown(hour)} lacks {', '.join(map(shown_name, names[:_NAMED]))}{', ...' if len(names) > _NAMED else ''}"
             for hour, names in sorted(self.missing.items())
         ]
 

@@ -1,17 +1,19 @@
 """The Spark session: local with settings for one machine, or the cluster's under spark-submit."""
 
 import json
+import locale
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISDIR
 
 import pyspark
 from pyspark.sql import SparkSession
 
 from gateway.reports.job.calls import call_less
 from gateway.reports.job.command import submitted
-from gateway.reports.job.folders import statuses
+from gateway.reports.job.folders import refuse_loops, statuses
 from gateway.reports.job.ledger import hour_of
 from gateway.reports.job.period import Period
 from gateway.reports.job.state import LAYOUT
@@ -113,10 +115,15 @@ def ledger_bytes(events: str, out: str, period: Period) -> tuple[int, int]:
     if "://" in events or "://" in out:
         return sys.maxsize, sys.maxsize
     sizes: dict[Path, int] = {}
+    nested: set[Path] = set()
     for file, status in statuses(Path(events).absolute(), "date=*/hour=*/*"):
         hour = hour_of(file.as_posix())
         if hour is not None and period.includes(hour):
             sizes[file] = status.st_size
+            if S_ISDIR(status.st_mode):
+                nested.add(file.parent)
+    for folder in nested:
+        refuse_loops(folder)
     done = {tuple(file) for mark, _ in statuses(Path(out, "_state", LAYOUT, "done"), "*.json") for file in _files_of(mark)}
     new = sum(size for file, size in sizes.items() if (file.name, size) not in done)
     return sum(sizes.values()), new
@@ -141,6 +148,7 @@ def spark_session(
     builder = SparkSession.builder.appName("weir report")
     settings = dict(_ALWAYS)
     if not submitted():
+        _use_utf8()
         if _is_local(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no warning if the host name resolves to a loopback address
         builder = builder.master(master)
@@ -151,6 +159,12 @@ def spark_session(
     spark.sparkContext.setLogLevel("ERROR")
     call_less(spark, brief=new < BRIEF_BYTES)
     return spark
+
+
+def _use_utf8() -> None:
+    """Let Java read the names of files as UTF-8. Under LC_ALL=C it would pass over names with other letters than ASCII."""
+    if locale.nl_langinfo(locale.CODESET) != "UTF-8":
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def few_rows_session(spark: SparkSession) -> SparkSession:

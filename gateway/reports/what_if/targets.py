@@ -199,7 +199,7 @@ class _Matches:
 
     def look_at_user(self, client_id: str, apart: Set[EntityName]) -> bool:
         """True if the quota of this client-id may depend on the user. Such an entity precedes every other."""
-        return any(not self._users.get(name, apart) <= apart for name in (client_id, DEFAULT, None))
+        return any(not users <= apart for name in (client_id, DEFAULT, None) if (users := self._users.get(name)))
 
     def look_at_client(self, user: str, found: ClientQuotaEntity | None, apart: Set[EntityName]) -> bool:
         """True if the quota of this user may depend on the client-id. `found` is that of a client-id without a row."""

@@ -64,6 +64,29 @@ def test_pipe_with_writer_is_read(tmp_path: Path) -> None:
         os.close(reader)
 
 
+def test_pipe_with_silent_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.files.path_faults.SILENCE_SECONDS", 0.05)
+    path = tmp_path / "weir.yaml"
+    os.mkfifo(path)
+    reason = "can't be read: it is no regular file, and gave nothing for 0.05 s — name a regular file"
+    with path.open("r+b", buffering=0), pytest.raises(ConfigError, match=reason):
+        load_config(path)
+
+
+def test_device_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="it is no regular file, and has more than 32 MiB — name a regular file"):
+        load_config(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("key", ["password_file", "ca"])
+def test_device_as_named_file_is_refused(tmp_path: Path, key: str) -> None:
+    section = "tls: {ca: /dev/zero}" if key == "ca" else "sasl: {mechanism: PLAIN, username: weir, password_file: /dev/zero}"
+    path = tmp_path / "weir.yaml"
+    path.write_text(MINIMAL.replace("upstream: {", f"upstream: {{{section}, "))
+    with pytest.raises(ConfigError, match=f"{key}: .*has more than 32 MiB .*— name a regular file"):
+        load_config(path)
+
+
 @pytest.mark.parametrize("key", ["password_file", "ca"])
 def test_pipe_as_named_file_is_refused(tmp_path: Path, key: str) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -1,12 +1,18 @@
-"""Remedies for files that can't be read or written."""
+"""Remedies for files that can't be read or written, and reads of pipes."""
 
 import errno
 import os
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from fcntl import ioctl
 from pathlib import Path
+from termios import FIONREAD
 
 import pytest
 
-from gateway.files.path_faults import READABLE, new_file_fault, read_remedy, write_remedy
+from gateway.files import path_faults
+from gateway.files.path_faults import READABLE, file_bytes, file_text, new_file_fault, read_remedy, write_remedy
+from tests.weir_process import wait_until
 
 FILE = Path("/var/lib/weir/weir.state.json")
 
@@ -38,6 +44,40 @@ def test_remedy_follows_from_the_error(number: int, remedy: str) -> None:
 )
 def test_remedy_for_a_write_follows_from_the_error(number: int, remedy: str) -> None:
     assert write_remedy(OSError(number, os.strerror(number)), FILE) == remedy
+
+
+def _unread(descriptor: int) -> int:
+    """The number of bytes in a pipe."""
+    number = array("i", [0])
+    ioctl(descriptor, FIONREAD, number)
+    return number[0]
+
+
+def test_pipe_is_read_while_its_writer_pauses(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with path.open("r+b", buffering=0) as writer, ThreadPoolExecutor() as pool:
+        reading = pool.submit(file_bytes, path)
+        for part in (b"first ", b"second"):
+            writer.write(part)
+            wait_until(lambda: not _unread(writer.fileno()), "a read")
+        writer.close()
+        assert reading.result() == b"first second"
+
+
+def test_silent_writer_is_an_error_with_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path_faults, "SILENCE_SECONDS", 0.05)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with path.open("r+b", buffering=0), pytest.raises(path_faults.UnendingFileError) as raised:
+        file_bytes(path)
+    assert read_remedy(raised.value, READABLE) == "name a regular file"
+
+
+def test_text_has_line_feeds_only(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"a=\xc3\xbc\r\nb\rc\n")
+    assert file_text(path) == path.read_text(encoding="utf-8") == "a=ü\nb\nc\n"
 
 
 def test_remedy_names_the_file_of_the_error() -> None:
