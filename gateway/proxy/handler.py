@@ -28,18 +28,11 @@ MAX_UNTRUSTED_BYTES: Final = 32 * 1024
 
 Also the longest OffsetCommit whose answer is collected."""
 
-MAX_TURN_COST: Final = 16 * 1024
-"""The work for one connection before the event loop serves the others, in bytes that handlers parse."""
-
 FORWARD_COST: Final = 8
 """The work for a request that no handler looks at, some microseconds, in bytes that handlers parse."""
 
 HANDLER_COST: Final = 256
 """The work of a handler that only looks at the head of a request: at most some 0.1 ms."""
-
-
-MAX_READ_COST: Final = 2 * 1024
-"""The part of a Produce whose topics are read when it arrives. The rest waits for the connection's next turn."""
 
 
 class EndConnection(Exception):

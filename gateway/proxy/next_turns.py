@@ -3,8 +3,15 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from gateway import clock
+
+MAX_TURN_COST: Final = 16 * 1024
+"""The work for one connection before the event loop serves the others, in bytes that handlers parse."""
+
+MAX_READ_COST: Final = 2 * 1024
+"""The part of a Produce whose topics are read when it arrives. The rest waits for the connection's next turn."""
 
 
 class NextTurns:

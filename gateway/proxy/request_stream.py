@@ -15,8 +15,6 @@ from gateway.proxy.handler import (
     DEFER,
     FORWARD,
     HANDLER_COST,
-    MAX_READ_COST,
-    MAX_TURN_COST,
     NEXT_TURN,
     WAIT,
     Answer,
@@ -33,6 +31,7 @@ from gateway.proxy.handler import (
 )
 from gateway.proxy.handlers.produce import ProduceHandler, begins_unanswered
 from gateway.proxy.in_flight import MAX_IN_FLIGHT, Entry, InFlight, OwnRequest, TakeAnswer
+from gateway.proxy.next_turns import MAX_READ_COST, MAX_TURN_COST
 from gateway.proxy.pauses import Pauses
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.splitter import Splitter

@@ -8,7 +8,6 @@ from gateway.proxy.handler import (
     COLLECT_PRODUCE,
     DEFER,
     FORWARD,
-    MAX_READ_COST,
     NEXT_TURN,
     Answer,
     Close,
@@ -18,6 +17,7 @@ from gateway.proxy.handler import (
     Verdict,
 )
 from gateway.proxy.in_flight import OwnRequest
+from gateway.proxy.next_turns import MAX_READ_COST
 from gateway.proxy.produce_gate import NO_ANSWER, InspectedProduce, ProduceInspector
 from gateway.proxy.sequence_gaps import GapRequest, SequenceGaps
 from gateway.proxy.states import RequestState

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.proxy.handler import FORWARD_COST, HANDLER_COST, MAX_TURN_COST
+from gateway.proxy.handler import FORWARD_COST, HANDLER_COST
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
+from gateway.proxy.next_turns import MAX_TURN_COST
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import VOLUMES, ClientQuotaEntity, EntityQuota

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from gateway.features.topic_quotas.produce_inspector import STEP_COST
-from gateway.proxy.handler import MAX_READ_COST, MAX_TURN_COST
+from gateway.proxy.next_turns import MAX_READ_COST, MAX_TURN_COST
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, ERROR, HOT, NEW, Metered, produce, produced
