@@ -270,7 +270,7 @@ def enforced_shadows(patch):
 
 
 def unmeasured_shadows(patch):
-    patch.setattr(ShadowEngine, "acquire_shadows", lambda self, *args, **more: ())
+    patch.setattr(ShadowEngine, "acquire_path", lambda self, *args, **more: ())
 
 
 def forgotten_users(patch):

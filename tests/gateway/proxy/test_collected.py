@@ -418,6 +418,10 @@ class Refused(Transcript):
         super().__init__(gate=self.gate, collect_budget=budget)
         self.pieces = []
 
+    def client_sends(self, *requests, by=None):
+        super().client_sends(*requests, by=by)
+        self.goes_on()
+
     def write_client(self, data):
         super().write_client(data)
         self.pieces.append(len(data))

@@ -142,6 +142,7 @@ def test_topic_quotas_ignore_own_topics(version, acks):
     t.quotas.appended(m.TOPIC.encode(), 50_000, t.now, by_id=False)
     frame = m.produce(1, version=version, acks=acks, size=5_000, topics=(OWN,))
     t.client_sends(frame, frame)
+    t.goes_on()
     wanting_answer = m.produce(1, version=version, acks=acks or 1, size=5_000, topics=(OWN,))
     t.broker_got(wanting_answer, wanting_answer)
     t.broker_answers(m.produced(1, version=version, topic=OWN), m.produced(1, version=version, topic=OWN))

@@ -47,6 +47,7 @@ class Ended(Gated):
         self.topics = self.core.requests._produce._topics
         self.set(MUTED, paused=True)
         self.client_sends(*requests)
+        self.goes_on()
         self.broker_got()
         self.client_inbox.clear()
         self.set(0.0)
