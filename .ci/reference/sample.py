@@ -44,7 +44,7 @@ EXAMPLES: Mapping[str, object] = {
         f"quotas.{rows}[].{key}": value
         for rows in ("entities", "groups")
         for key, value in {
-            "until": "2026-12-01T06:00Z",
+            "until": "2027-12-01T06:00Z",
             "schedule.days": "mon-fri",
             "schedule.from": "22:00",
             "schedule.to": "06:00",

@@ -19,7 +19,7 @@ _MIDNIGHT: Final = 24 * 60
 
 
 def _until(value: object) -> datetime:
-    remedy = "write a time with its zone, such as 2026-12-01T06:00Z or 2026-12-01T07:00+01:00"
+    remedy = "write a time with its zone, such as 2027-12-01T06:00Z or 2027-12-01T07:00+01:00"
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         in_utc = found.astimezone(UTC)
@@ -97,7 +97,7 @@ class TimedKeys(Section):
     """The keys of a row that counts for a time."""
 
     until: Annotated[Any, PlainValidator(_until, json_schema_input_type=str), GIVEN] = described(
-        "Moment at which the row ends, such as `2026-12-01T06:00Z`.", None, absent="no end"
+        "Moment at which the row ends, such as `2027-12-01T06:00Z`.", None, absent="no end"
     )
     schedule: Annotated[ScheduleRow | None, GIVEN] = described(
         "Windows of local time in which the row counts.", None, absent="the row counts at any time"

@@ -67,9 +67,9 @@ def test_schedule_without_days_is_for_every_day() -> None:
 @pytest.mark.parametrize(
     ("keys", "key", "words"),
     [
-        ("until: tomorrow", "until", ("not a time", '"tomorrow"', "line 5", "2026-12-01T06:00Z")),
-        ("until: 2026-12-01T06:00", "until", ("has no zone", "line 5", "2026-12-01T06:00Z")),
-        ("until: 2026-12-01", "until", ("has no zone", "2026-12-01T06:00Z")),
+        ("until: tomorrow", "until", ("not a time", '"tomorrow"', "line 5", "2027-12-01T06:00Z")),
+        ("until: 2026-12-01T06:00", "until", ("has no zone", "line 5", "2027-12-01T06:00Z")),
+        ("until: 2026-12-01", "until", ("has no zone", "2027-12-01T06:00Z")),
         ("until: 7", "until", ("not a time",)),
         ('until: "9999-12-31T23:59-12:00"', "until", ("not a time",)),
         ("until: ", "until", ("is empty", "remove the key")),
