@@ -78,7 +78,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Ite
         sasl_listener(reauthentication.LISTENER, PASSWORDS, max_reauth_ms=MAX_REAUTH_MS),
     ]
     directory = tmp_path_factory.mktemp("kafka-sasl")
-    with KafkaCluster(directory, 1, listeners=listeners, format_arguments=scram_arguments(PASSWORDS)) as running:
+    # On a busy machine, the controller would fence a broker that stalls for nine seconds, and clients would lose it.
+    patient = {"broker.session.timeout.ms": "60000"}
+    with KafkaCluster(directory, 1, patient, listeners, scram_arguments(PASSWORDS)) as running:
         yield running
 
 

@@ -2,6 +2,7 @@
 
 import struct
 from functools import partial
+from pathlib import Path
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
@@ -33,10 +34,23 @@ def test_unfinished_requests_share_a_budget(broker, start_weir, connect):
     assert answer[4:8] == (2).to_bytes(4, "big")
 
 
+def unread_bytes(client):
+    """The bytes of the client that are still in the kernel, on its side or on the gateway's."""
+    number = f":{client.socket.getsockname()[1]:04X}"
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        unsent, unread = (int(count, 16) for count in queues.split(":"))
+        found += unsent if local.endswith(number) else unread if remote.endswith(number) else 0
+    return found
+
+
 def test_oldest_idle_client_makes_room(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, listener=LISTENER)
     first, *others = (connect(weir) for _ in range(17))
-    for client in (first, *others):
+    first.send(FRAME[:-1])
+    wait_until(lambda: unread_bytes(first) == 0, "the gateway has read the first client")
+    for client in others:
         client.send(FRAME[:-1])
     refused = partial(weir.metric, "weir_connections_rejected_total", reason="collected_bytes")
     wait_until(lambda: refused() == 1, "the first client is closed")
