@@ -206,7 +206,10 @@ def _run_gateway(options: argparse.Namespace) -> int:
 
 
 def _kept(code: int) -> int:
-    """The same exit code, which no further signal replaces: Python soon restores the default actions, and they would."""
+    """Return the exit code. After 0, signals have no effect.
+
+    Python restores their default actions at its end, and these exit with another code.
+    """
     for number in (signal.SIGTERM, signal.SIGINT, CUT):
         if code == OK and callable(signal.getsignal(number)):  # the handler of uvloop, which stays after the loop's end
             signal.signal(number, signal.SIG_IGN)

@@ -19,14 +19,14 @@ from gateway.config.paths import check_paths, check_paths_of_worker
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.pydantic_errors import problem, problems_of
 from gateway.features.notify.config import WITH_SECRETS
-from gateway.files.path_faults import READABLE, open_now, read_remedy, rest_of
+from gateway.files.path_faults import MAX_STREAM_BYTES, READABLE, open_now, read_remedy, rest_of
 from gateway.files.secret_file import UnusableSecretError
 from gateway.steps import drained
 
 _ROWS: Final = ("entities", "groups")
 """The keys of `quotas` whose rows know their lines in the file."""
 
-MAX_CONFIG_BYTES: Final = 32 << 20
+MAX_CONFIG_BYTES: Final = MAX_STREAM_BYTES
 """Half a million rows. The parser takes five times as much memory as the text, so a wrong file could end the gateway."""
 
 Check = Callable[[WeirConfig, Document, Path], Iterable[Problem]]

@@ -14,6 +14,12 @@ MAX_READ_COST: Final = 2 * 1024
 """The part of a Produce whose topics are read when it arrives. The rest waits for the connection's next turn."""
 
 
+def equal_time(since: float) -> float:
+    """The thread's CPU time (s) at which as much has passed from now on as between `since` and now."""
+    now = clock.busy()
+    return now + now - since
+
+
 class NextTurns:
     """The connections whose next bytes wait because they take long (`MAX_TURN_COST`). Each has its turn, in order.
 
@@ -40,8 +46,7 @@ class NextTurns:
         asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        began = clock.busy()
-        end = began + began - self._ended_at
+        end = equal_time(self._ended_at)
         waiting = self._waiting
         waiting.popleft()()
         while waiting and clock.busy() < end:

@@ -12,6 +12,7 @@ from typing import Final
 import uvloop
 
 from gateway import clock
+from gateway.proxy.next_turns import equal_time
 
 READ: Final = 1
 WRITE: Final = 4
@@ -125,8 +126,7 @@ class Poller:
 
     def _serve_crowd(self) -> bool:
         """Serve for as long as the rest of the event loop took since the last turn. True if more sockets may wait."""
-        began = clock.busy()
-        end = began + began - self._crowded_at
+        end = equal_time(self._crowded_at)
         while self._serve() == MAX_EVENTS:
             if clock.busy() >= end:
                 return True

@@ -140,7 +140,8 @@ class RequestStream:
                 chunk, rest = chunk[:taken], chunk[taken:]
         if self._splitter.add(chunk):
             if rest:
-                self._take_in_next_turn(rest)
+                self._splitter.held = rest
+                self._take_in_next_turn()
             self._take_all(now)
 
     def _take_all(self, now: float) -> None:
@@ -170,9 +171,8 @@ class RequestStream:
         self._wait(now, in_turn=True)
         return True
 
-    def _take_in_next_turn(self, held: bytes) -> None:
-        """Take these bytes in the connection's next turn. They may begin within a request. Then no other reason stops them."""
-        self._splitter.held = held
+    def _take_in_next_turn(self) -> None:
+        """Take the held bytes in the connection's next turn. If they begin within a request, no other reason stops them."""
         self._direction.pause(self._direction.reasons | HANDLER)
         self._wire.pause_client()
         self._wire.call_in_turn()
@@ -205,7 +205,8 @@ class RequestStream:
             verdict = self._decision.decide(request, now)
             if request.data is not data:
                 splitter.data = request.data
-                self._take_in_next_turn(data[len(request.data) :])
+                splitter.held = data[len(request.data) :]
+                self._take_in_next_turn()
         except Incomplete as cut:
             if after <= end:
                 raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
@@ -262,7 +263,7 @@ class RequestStream:
         self._direction.fire(RequestEvent.DEFER if in_turn else RequestEvent.WAIT)
         self._hold(now)
         if in_turn:
-            self._take_in_next_turn(self._splitter.held)
+            self._take_in_next_turn()
         else:
             self._direction.pause(self._direction.reasons | HANDLER)
 

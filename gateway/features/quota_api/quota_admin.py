@@ -29,6 +29,7 @@ LOG_BATCH = 100
 
 _CHANGED = "quota changed through the API"
 _REMOVED = "quota removed through the API"
+_UNDONE = "quota change through the API is undone, because the broker has refused its part"
 
 _log = logging.getLogger("weir.quota_api")
 
@@ -159,7 +160,7 @@ class QuotaAdmin:
             await asyncio.sleep(0)  # `altered` copies all quotas: some milliseconds for 100 000 entities
             back = undone(changes, quotas)
             quotas = altered(quotas, back)
-            made.append(_Changes(task, back, "quota change through the API is undone, because the broker has refused its part"))
+            made.append(_Changes(task, back, undone=True))
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             await asyncio.sleep(0)  # as above
@@ -174,7 +175,7 @@ class QuotaAdmin:
         if unread is None:
             unread = await self._confirm(changing, quotas)
         if quotas != self._quotas or (unread is not None and changing):
-            made += [_Changes(task, wanted.changes, _CHANGED) for task, wanted in changing]
+            made += [_Changes(task, wanted.changes, undone=False) for task, wanted in changing]
             try:
                 if unread is not None:
                     raise unread
@@ -238,12 +239,12 @@ class QuotaAdmin:
         self._queue.followed = quotas  # newer than those before; the next `run` applies them if this one is interrupted
         await self._look_up(_ips_of(quotas) - self._unresolved)
         latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
-        for task, changes, message in made:
+        for task, changes, is_undone in made:
             principal = f"User:{task.user}"
             for number, (entity, key, value) in enumerate(changes):
                 if number % LOG_BATCH == LOG_BATCH - 1:
                     await asyncio.sleep(0)
-                text = _REMOVED if value is None and message == _CHANGED else message
+                text = _UNDONE if is_undone else _REMOVED if value is None else _CHANGED
                 _log.info(text, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
                 old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
                 latest[entity, key] = value
@@ -286,11 +287,11 @@ class QuotaAdmin:
 
 
 class _Changes(NamedTuple):
-    """The changes of one task, and the log message for each."""
+    """The changes of one task. `undone`: they undo earlier ones of the task."""
 
     task: AlterTask
     changes: list[Change]
-    message: str
+    undone: bool
 
 
 def _fail(tasks: Sequence[AlterTask], message: str) -> None:

@@ -25,7 +25,7 @@ class Event:
 def schedule_of(seed: int, seconds: float, every: float) -> list[Event]:
     """One event for each period of `every` seconds, but for the first and the last. Each repeated kind comes once a round.
 
-    The first round kills each worker as well. A new worker fills its heap for about an hour, which is no leak.
+    The first round kills each worker as well. The heap of a new worker grows for about an hour, without a leak.
     """
     chance = random.Random(seed)
     events: list[Event] = []

@@ -663,12 +663,18 @@ def numbered(correlation_id, sequence, *, partition=0, **rest):
     return produce(correlation_id, (HOT, {partition: m.numbered_batch(sequence, **rest)}))
 
 
-def test_batches_after_a_rejected_one_wait_for_it():
-    """A broker that does not know the producer would accept the second batch as its first. The order would be lost."""
+def after_rejected(*requests):
+    """A connection whose requests were rejected. Their topic is no longer over its share."""
     t = Metered()
     t.goes_over()
-    t.client_sends(numbered(1, 0))
-    t.passes(5.0)  # no longer over
+    t.client_sends(*requests)
+    t.passes(5.0)
+    return t
+
+
+def test_batches_after_a_rejected_one_wait_for_it():
+    """A broker that does not know the producer would accept the second batch as its first. The order would be lost."""
+    t = after_rejected(numbered(1, 0))
     t.client_sends(numbered(2, 10), numbered(3, 0, partition=1), numbered(4, 0, producer_id=8))
     t.broker_got(numbered(3, 0, partition=1), numbered(4, 0, producer_id=8))
     t.client_got(produced(1, (HOT, {0: ERROR})), produced(2, (HOT, {0: ERROR})))
@@ -678,10 +684,7 @@ def test_batches_after_a_rejected_one_wait_for_it():
 
 
 def test_first_missing_batch_decides():
-    t = Metered()
-    t.goes_over()
-    t.client_sends(numbered(1, 10), numbered(2, 0))
-    t.passes(5.0)
+    t = after_rejected(numbered(1, 10), numbered(2, 0))
     t.client_sends(numbered(3, 10))
     t.broker_got()
     t.client_sends(numbered(4, 0), numbered(5, 10))
@@ -689,10 +692,7 @@ def test_first_missing_batch_decides():
 
 
 def test_sequence_numbers_wrap_around():
-    t = Metered()
-    t.goes_over()
-    t.client_sends(numbered(1, 2**31 - 5))
-    t.passes(5.0)
+    t = after_rejected(numbered(1, 2**31 - 5))
     t.client_sends(numbered(2, 3))
     t.broker_got()
     t.client_sends(numbered(3, 2**31 - 5), numbered(4, 3))
@@ -700,10 +700,7 @@ def test_sequence_numbers_wrap_around():
 
 
 def test_new_epoch_starts_again():
-    t = Metered()
-    t.goes_over()
-    t.client_sends(numbered(1, 40))
-    t.passes(5.0)
+    t = after_rejected(numbered(1, 40))
     t.client_sends(numbered(2, 50, epoch=1))
     t.broker_got(numbered(2, 50, epoch=1))
     assert not t.core.requests._produce.gaps.pending
@@ -711,10 +708,7 @@ def test_new_epoch_starts_again():
 
 def test_requests_of_a_new_producer_id_stream_again():
     """Otherwise all requests of the connection would be collected until it ends."""
-    t = Metered()
-    t.goes_over()
-    t.client_sends(numbered(1, 0))
-    t.passes(5.0)
+    t = after_rejected(numbered(1, 0))
     t.client_sends(numbered(2, 0, producer_id=8))
     t.broker_got(numbered(2, 0, producer_id=8))
     t.client_sends(numbered(3, 10, producer_id=8)[:-1])
