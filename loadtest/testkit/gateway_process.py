@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import yaml
 
@@ -177,6 +177,15 @@ class CompiledGateway(GatewayProcess):
         directory: Path,
         upstream: str,
         config: Mapping[str, Any],
+        listener: Mapping[str, Any] | None = None,
         wait: str = "/readyz",
     ) -> None:
-        super().__init__(directory, upstream, config, None, wait, compiled_build())
+        super().__init__(directory, upstream, config, listener, wait, compiled_build())
+
+
+class MakeGateway(Protocol):
+    """A class above. A plain `Callable[..., GatewayProcess]` would let a caller pass arguments that one of them lacks."""
+
+    def __call__(
+        self, directory: Path, upstream: str, config: Mapping[str, Any], listener: Mapping[str, Any] | None = None
+    ) -> GatewayProcess: ...

@@ -26,7 +26,7 @@ from loadtest.scenarios.rolling_restart.clients import (
     LibrdkafkaProducer,
     topic,
 )
-from loadtest.testkit.gateway_process import BROKER_PORTS, CompiledGateway, GatewayProcess
+from loadtest.testkit.gateway_process import BROKER_PORTS, CompiledGateway, GatewayProcess, MakeGateway
 from loadtest.testkit.kafka import KafkaCluster, free_port_range
 
 REPLICAS = 3
@@ -78,7 +78,7 @@ class Report:
 def run(
     cluster: KafkaCluster,
     directory: Path,
-    make: Callable[..., GatewayProcess] = CompiledGateway,
+    make: MakeGateway = CompiledGateway,
     config: dict[str, Any] | None = None,
 ) -> Report:
     """Restart the gateways in front of a cluster. `make` starts them; `config` extends their configuration."""
@@ -135,7 +135,7 @@ def run(
 
 
 def _replicas(
-    open_then: ExitStack, cluster: KafkaCluster, directory: Path, make: Callable[..., GatewayProcess], config: dict[str, Any]
+    open_then: ExitStack, cluster: KafkaCluster, directory: Path, make: MakeGateway, config: dict[str, Any]
 ) -> tuple[list[GatewayProcess], Balancer, str]:
     """Gateways on their own addresses that advertise the balancer's address, and the bootstrap address for clients."""
     first = free_port_range(1 + BROKER_PORTS)

@@ -30,7 +30,7 @@ from loadtest.scenarios.soak.setting import (
 )
 from loadtest.scenarios.soak.stored_batches import log_bytes, stored_numbers
 from loadtest.testkit.certificates import Authority
-from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
+from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess, MakeGateway
 from loadtest.testkit.kafka import KafkaCluster, spawn
 
 _FILES_FOR_EACH_CLIENT: Final = 3
@@ -85,7 +85,7 @@ class Crowd:
         return self._process.wait(_LEAVE_SECONDS)
 
 
-def run(plan: Plan, directory: Path, make: Callable[..., GatewayProcess], tell: Callable[[str], None]) -> None:
+def run(plan: Plan, directory: Path, make: MakeGateway, tell: Callable[[str], None]) -> None:
     """Raises an error if the run has no result. `directory` gets all files; `evaluation.evaluate` reads them."""
     directory.mkdir(parents=True)
     allow_files(_FILES_FOR_EACH_CLIENT * plan.clients + _SPARE_FILES)

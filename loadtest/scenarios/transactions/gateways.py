@@ -1,12 +1,11 @@
 """Two gateways with tight quotas behind a balancer."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from loadtest.scenarios.rolling_restart.balancer import LOOK_SECONDS, Backend, Balancer
-from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
+from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess, MakeGateway
 from loadtest.testkit.kafka import KafkaCluster, free_port_range
 
 GATEWAYS: Final = 2
@@ -21,7 +20,7 @@ _HOST: Final = "127.0.0.1"
 class Gateways:
     """The gateways, and the address of the balancer. `stack` stops them."""
 
-    def __init__(self, stack: ExitStack, cluster: KafkaCluster, directory: Path, make: Callable[..., GatewayProcess]) -> None:
+    def __init__(self, stack: ExitStack, cluster: KafkaCluster, directory: Path, make: MakeGateway) -> None:
         first = free_port_range(1 + BROKER_PORTS)
         ports = {"bootstrap_port": first, "broker_ports": f"{first + 1}-{first + BROKER_PORTS}"}
         self.processes: list[GatewayProcess] = []

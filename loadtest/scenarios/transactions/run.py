@@ -3,7 +3,6 @@
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from loadtest.scenarios.transactions.final_logs import end_transactions, final_e
 from loadtest.scenarios.transactions.gateways import Gateways
 from loadtest.scenarios.transactions.history import FaultNote, Poll, Transaction, entry_of, write_history
 from loadtest.scenarios.transactions.recorder import Recorder
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.gateway_process import MakeGateway
 from loadtest.testkit.kafka import SHORT_SESSIONS, KafkaCluster, start_tool
 
 CLUSTER: Final = {
@@ -65,7 +64,7 @@ class Report:
 
 
 def run(
-    cluster: KafkaCluster, directory: Path, seed: int, seconds: float, make: Callable[..., GatewayProcess] | None
+    cluster: KafkaCluster, directory: Path, seed: int, seconds: float, make: MakeGateway | None
 ) -> tuple[Report, list[Anomaly]]:
     """Run the workload and the faults of `seed`; without `make` the clients connect to the brokers. Raises `ToolError`,
     `KafkaException` or `TimeoutError` if the run has no result.
