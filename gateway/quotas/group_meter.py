@@ -32,6 +32,10 @@ PEER_INTERVALS: Final = 3.0
 LONGEST_ENTITLEMENT_DEBT: Final = 1.0
 """Seconds. After this time at the latest, a group that has borrowed gets its entitlement again."""
 
+_FORGIVEN_PART: Final = 0.1
+"""Of a second balance's debt in a second, unless the group borrows. All gateways subtract the same use from this balance. So a
+difference between two gateways would stay for good, and the clients of one would wait longer."""
+
 
 class EntitledBucket(TokenBucket):
     """A token bucket with a second balance, which the group's entitlement refills.
@@ -145,7 +149,10 @@ class EntitledBucket(TokenBucket):
         return -free / self._entitlement if free < 0.0 else 0.0
 
     def _unspent(self, now: float) -> float:
-        free = self._free + (now - self._last) * self._entitlement
+        past = now - self._last
+        free = self._free + past * self._entitlement
+        if self._free < 0.0 and self._limit <= self._entitlement:
+            free -= self._free * min(past * _FORGIVEN_PART, 1.0)
         return self._most_free if free > self._most_free else free
 
 

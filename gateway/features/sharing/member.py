@@ -187,8 +187,8 @@ class Member:
             self._charge(identity, peer, contained(message.balances), now, resumed=resumed)
         if self._new or (identity < self.identity and not resumed):
             unheard = partial(self._own.unheard, heard=self._messages.heard(now))
-            age = unreported_seconds(self._messages.latency, self.status.members) if self._new else None
-            self._balances.receive(message.balances, self._peer_account, unheard, now, age)
+            age = unreported_seconds(self._messages.latency, self.status.members)
+            self._balances.receive(message.balances, self._peer_account, unheard, now, age, new=self._new)
         self._connections.receive(identity, message.connections, message.turns)
         in_tree = self._engine.group_buckets.in_tree
         self._demands.receive(identity, {key: demand for key, demand in message.demands.items() if in_tree(*key)}, now)

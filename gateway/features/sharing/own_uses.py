@@ -25,6 +25,9 @@ _ROW_BYTES: Final = 160
 _MESSAGES: Final = 20
 """The number of own messages whose way through the topic is followed."""
 
+_EARLIER: Final = 4
+"""The number of messages before the last one whose totals are kept. A message seldom takes longer than four intervals."""
+
 
 class OwnMessages:
     """The own messages on their way. The topic takes as long to bring a message to a peer as back to this member."""
@@ -57,8 +60,8 @@ class OwnUses:
 
     def __init__(self) -> None:
         self._uses: dict[UsageKey, OwnUse] = {}
-        # The entities of the last message, with their `published` and `settled` before the message.
-        self._in_flight: list[tuple[OwnUse, int, int]] = []
+        # The entities of the last message, with their `published`, `settled` and `earlier` before the message.
+        self._in_flight: list[tuple[OwnUse, int, int, tuple[tuple[int, int], ...]]] = []
 
     def __len__(self) -> int:
         return len(self._uses)
@@ -76,7 +79,10 @@ class OwnUses:
         own = self._uses.get(entity)
         if own is None:
             return self.total(entity, account)
-        return self.total(entity, account) - (own.published if own.settled <= heard else own.before)
+        totals = (*own.earlier, (own.settled, own.published))
+        # If the peer has got none of these messages, the oldest total is the nearest one.
+        known = next((total for number, total in reversed(totals) if number <= heard), totals[0][1])
+        return self.total(entity, account) - known
 
     def count(
         self, changed: Iterable[tuple[UsageKey, UsageAccount] | None], quiet: float, clock: Callable[[], float]
@@ -139,8 +145,9 @@ class OwnUses:
             room -= _ROW_BYTES + own.name_bytes
             if room < 0:
                 break
-            self._in_flight.append((own, own.published, own.settled))
-            own.published, own.settled, own.before = own.flow.total, sequence, own.published
+            self._in_flight.append((own, own.published, own.settled, own.earlier))
+            own.earlier = (*own.earlier[1 - _EARLIER :], (own.settled, own.published))
+            own.published, own.settled = own.flow.total, sequence
             chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
         return tuple(chosen), number - len(chosen)
 
@@ -154,7 +161,7 @@ class OwnUses:
             unpublished = own.flow.total - own.published
             capacity = own.account.capacity()
             if unpublished == 0 or capacity == 0.0 or own.name_bytes > MAX_NAME:
-                own.settled, own.before = sequence, own.published
+                own.settled, own.earlier = sequence, ()
             else:
                 urgency = unpublished * members / capacity
                 if urgency >= least or sequence - own.settled >= QUIET_INTERVALS:
@@ -168,8 +175,8 @@ class OwnUses:
 
     def not_published(self) -> None:
         """The last message has failed: the next message repeats its use."""
-        for own, published, settled in self._in_flight:
-            own.published, own.settled = published, settled
+        for own, published, settled, earlier in self._in_flight:
+            own.published, own.settled, own.earlier = published, settled, earlier
         self._in_flight = []
 
     def sweep(self, before: Mapping[str, float]) -> Steps[None]:

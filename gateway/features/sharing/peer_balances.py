@@ -77,13 +77,15 @@ class PeerBalances:
         account_of: Callable[[UsageKey, float], UsageAccount | None],
         unheard: Callable[[UsageKey, UsageAccount], int],
         now: float,
-        brief_age: float | None,
+        age: float,
+        *,
+        new: bool,
     ) -> None:
         """Compare the own balances with those of a living peer. The use that they contain has been charged.
 
         The peer's balance does not contain the newest use of this member, which `unheard` returns. Without it, this member
-        would get that use as credit. A brief balance lacks the inflow of `brief_age` seconds; with None, none is
-        compared. A balance under another limit is not comparable.
+        would get that use as credit. The balance also lacks the inflow of `age` seconds. Brief ones are compared by a `new`
+        member only. A balance under another limit is not comparable.
         """
         for entity, (limit, seconds, _) in balances.items():
             if (entity, limit) not in self._excess and len(self._excess) >= MAX_BALANCES:
@@ -93,8 +95,7 @@ class PeerBalances:
             if account is None or meter is None or not _has_limit(meter, limit):
                 continue
             own = meter.comparable(now)
-            age = brief_age if meter.brief else 0.0
-            if own is not None and age is not None:
+            if own is not None and (new or not meter.brief):
                 self._excess[entity, limit] = own + unheard(entity, account) - (seconds + age) * limit
 
     def follow(

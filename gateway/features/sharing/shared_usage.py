@@ -104,6 +104,7 @@ class OwnUse:
 
     `flow.total` never falls: use that was given back stays counted, as peers may have heard of it. The use `began` after the
     last quiet time, and goes on `since` one that peers forget. `name_bytes` is the size of its name in messages.
+    `published` is the total in the message `settled`, and `earlier` has those of messages that peers may not have got yet.
     """
 
     account: UsageAccount
@@ -113,7 +114,7 @@ class OwnUse:
     name_bytes: int
     published: int = 0
     settled: int = 0
-    before: int = 0  # published before the message `settled`
+    earlier: tuple[tuple[int, int], ...] = ()  # the number of a message, and the total in it
 
 
 @dataclass(slots=True)

@@ -84,6 +84,22 @@ def test_new_entitlement_counts_from_its_change_on() -> None:
     assert bucket.seconds_to_pay(START + 0.3) == pytest.approx(10.0 / 200.0)
 
 
+@pytest.mark.parametrize(("limit", "left"), [(100.0, 0.0), (WHOLE, 0.4)], ids=["entitled", "borrows"])
+def test_debts_of_two_gateways_become_equal(limit: float, left: float) -> None:
+    """Both charge the same use. A group that borrows keeps its debt, which its parent's bucket pays."""
+    buckets = [EntitledBucket(limit, 100.0, 1.0, 1.0, START) for _ in range(2)]
+    for bucket, debt in zip(buckets, (50.0, 90.0), strict=True):
+        bucket.entitle(100.0, INTERVAL, START)
+        bucket.charge(debt, START)
+    now = START
+    for number in range(300):
+        now = START + 0.2 * (number + 1)
+        for bucket in buckets:
+            bucket.charge(20.0, now)
+    first, second = (bucket.seconds_to_pay(now) for bucket in buckets)
+    assert second - first == pytest.approx(left, abs=0.01)
+
+
 def test_lost_inflow_pays_for_late_use() -> None:
     """The burst is 200 units. At the peer, the bucket was not full when it took in these 400."""
     bucket = EntitledBucket(WHOLE, 100.0, INTERVAL, 1.0, START)

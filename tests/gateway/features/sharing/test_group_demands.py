@@ -200,6 +200,21 @@ def test_gateway_without_saved_use_gets_its_share_again(number):
     assert traffic.shares(MB8, 20, 30) == pytest.approx(dict.fromkeys(["a0", "a1", "b0", "b1"], 0.25), abs=0.01)
 
 
+def test_gateways_that_start_anew_in_turn_get_their_shares():
+    """The whole tree is busy, so no bucket fills up. Differences between the copies of a bucket must not stay for good."""
+    every, count = groups(a=(1, 0)), 8
+    gateways = GatewaysInTurn(count, every, lag=3)
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL / count, size=65_536)
+    senders = [Sender(f"a{number}", gateway=number, connections=1) for number in range(count)]
+    traffic.run(senders, 10)
+    for number in range(count):
+        gateways.engines[number] = QuotaEngine(grouped(every), traffic.now, shared=True)
+        gateways.members[number] = Member(f"{number * 7 % 5 + 9:015x}{number}", gateways.engines[number], INTERVAL, traffic.now)
+        traffic.run(senders, 6)
+    traffic.run(senders, 82)
+    assert traffic.shares(MB8, 120, 140) == pytest.approx({f"a{number}": 1 / count for number in range(count)}, abs=0.02)
+
+
 @pytest.mark.parametrize("size", [16_384, 65_536])
 def test_groups_at_their_own_gateways_get_their_shares(size):
     """The group `idle` wants nothing, so its guarantee is divided above it. Its parent has no more than its own part."""

@@ -97,3 +97,24 @@ def test_message_has_the_most_urgent_uses_first():
 
 def test_uses_without_a_meter_to_settle_are_not_listed():
     assert at_once(counted([100]).since(0.0)) == []
+
+
+def test_use_is_unheard_until_the_peer_has_the_message_with_it():
+    """Each message takes longer than an interval, so several are on their way."""
+    uses, use = OwnUses(), account()
+    for sequence in range(1, 7):
+        use.appended_bytes += 100
+        at_once(uses.count([(("topic", "t"), use)], 5.0, lambda: 0.0))
+        at_once(uses.chosen(2, sequence, 0.0))
+    assert [uses.unheard(("topic", "t"), use, heard) for heard in (6, 5, 3, 2)] == [0, 100, 300, 400]
+    assert uses.unheard(("topic", "t"), use, 0) == 400, "older totals are not kept"
+
+
+def test_message_that_failed_has_been_heard_by_nobody():
+    uses, use = OwnUses(), account()
+    for sequence in (1, 2):
+        use.appended_bytes += 100
+        at_once(uses.count([(("topic", "t"), use)], 5.0, lambda: 0.0))
+        at_once(uses.chosen(2, sequence, 0.0))
+    uses.not_published()
+    assert [uses.unheard(("topic", "t"), use, heard) for heard in (1, 0)] == [100, 200]

@@ -1,11 +1,13 @@
 """The rate that the clients of several gateways get for good, in parts of their quota."""
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
-from gateway.features.sharing.member import Member
+from gateway.features.sharing.member import Member, MemberRecord
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
@@ -185,6 +187,27 @@ def test_gateways_with_other_intervals_get_their_parts(seconds: float, slow: int
     members[slow].configure(2.0, fair_share=False)
     senders = [Sender("alice", gateway=number, connections=1) for number in range(2)]
     assert parts(found, senders, 20, 60) == pytest.approx([1.0, 1.0], abs=0.05)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.5])
+@pytest.mark.parametrize("count", [2, 4])
+def test_gateways_with_late_messages_get_their_parts(count: int, seconds: float) -> None:
+    """Messages take an interval. The first one's balance lacks the inflow of this time, and the newest use of the others."""
+    engines = [QuotaEngine(alice(QUOTA), START, shared=True) for _ in range(count)]
+    members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(engines)]
+    turns = cycle(members)
+    on_their_way: deque[list[MemberRecord]] = deque([[]] * count)
+
+    def step(now: float) -> None:
+        for record in on_their_way.popleft():
+            for member in members:
+                member.receive(*record, now)
+        on_their_way.append(next(turns).step(now))
+
+    found = Traffic(engines, step, INTERVAL / count, int(QUOTA * seconds))
+    found.run([], 2)
+    senders = [Sender("alice", gateway=number, connections=1) for number in range(count)]
+    assert parts(found, senders, 20, 60) == pytest.approx([1.0] * count, abs=0.02)
 
 
 def parts(found: Traffic, senders: list[Sender], wait: int, seconds: int) -> list[float]:
