@@ -170,7 +170,8 @@ def _card(row: JsonObject) -> str:
     facts = [("Use now", kind.text(row["rate"]))]
     if limited:
         facts.append(("Shadow limit" if row["shadow"] else "Limit", f"{kind.text(row['limit'])} ({row['key']})"))
-        facts.append(("Used", f"{row['used_ratio']:.0%} of the {_whole(row)}; throttling begins at 100%"))
+        begins = "it would throttle from 100% on" if row["shadow"] else "throttling begins at 100%"
+        facts.append(("Used", f"{row['used_ratio']:.0%} of the {_whole(row)}; {begins}"))
         facts.append(("Quota of entity", row["level"]))
         facts.append(("Set in", row["set_in"]))
     else:
@@ -178,7 +179,7 @@ def _card(row: JsonObject) -> str:
     if row["throttle_left"] > 0.0:
         facts.append(("Next request waits", wait_text(row["throttle_left"])))
     if row["throttled_since"]:
-        facts.append(("Throttled since", row["throttled_since"]))
+        facts.append((_since(row), row["throttled_since"]))
     if row["shadow"]:
         words = f"{_requests(row['throttled_total'])}, {row['throttle_seconds_total']:,.1f} s in sum"
         facts.append(("Would have throttled", words if row["throttled_total"] else "nothing; a shadow limit delays nobody"))
@@ -190,7 +191,7 @@ def _card(row: JsonObject) -> str:
         facts.append(("Too early", f"{_requests(row['early_total'])}, by up to {wait_text(row['early_seconds_max'])}"))
     facts.append(("Connections", f"{row['connections']:,}"))
     if row["addresses"]:
-        facts.append(("Throttled addresses", ", ".join(row["addresses"])))
+        facts.append(("Addresses" if row["shadow"] else "Throttled addresses", ", ".join(row["addresses"])))
     words = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts)
     parts = [part for part in (row["user"] and f"user {row['user']}", row["client_id"] and f"client-id {row['client_id']}",
                                row["ip"] and f"ip {row['ip']}", row["group"] and f"group {row['group']}",
@@ -199,6 +200,13 @@ def _card(row: JsonObject) -> str:
         f'<section><h2>{escape(kind.title)} <span class="quiet">{escape(", ".join(parts))}</span></h2>'
         f"{_bar(row) if limited else ''}<dl>{words}</dl></section>"
     )
+
+
+def _since(row: JsonObject) -> str:
+    """The name of the episode's begin. An episode lasts a minute longer than its last throttle."""
+    if row["shadow"]:
+        return "Would throttle since"
+    return "Throttled since" if is_throttled(row["throttle_left"], row["unthrottled_seconds"]) else "Last throttling began"
 
 
 def _whole(row: JsonObject) -> str:

@@ -126,7 +126,7 @@ def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: P
 
     secured = config.upstream.tls is not None or config.upstream.sasl is not None
     arguments = f" --config {path}" if secured else ""
-    remedy = f"check upstream.bootstrap_servers in {path}" if bootstrap is None else _REMEDY
+    remedy = f"check upstream.bootstrap_servers and upstream.tls in {path}" if bootstrap is None else _REMEDY
     return Access(servers, upstream.client_options, upstream.context, advice, arguments=arguments, remedy=remedy)
 
 

@@ -4,6 +4,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +186,12 @@ def view(
     return AdminView(engine, counters, effective, readiness, [limiter], monotonic=lambda: NOW, wall=lambda: WALL)
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """Limit files to 4 KiB, as on a full disk."""
+@contextmanager
+def full_disk(size: int = 4096) -> Iterator[None]:
+    """No file of this process can grow beyond `size` bytes. As a fixture, it would hold for pytest's own output as well."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

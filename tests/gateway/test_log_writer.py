@@ -2,11 +2,9 @@
 
 import logging
 import os
-import resource
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 
 from gateway import log_writer
 from gateway.log_writer import MAX_LINES, LogWriter
+from tests.gateway.conftest import full_disk
 
 
 @pytest.fixture
@@ -22,16 +21,6 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield reading, writing
     for descriptor in (reading, writing):
         os.close(descriptor)
-
-
-@pytest.fixture
-def limit_file_size() -> Iterator[Callable[[int], None]]:
-    """Set the most bytes of a file. A write beyond them fails, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, before)
 
 
 def record(text: str) -> logging.LogRecord:
@@ -78,13 +67,12 @@ def test_reader_that_has_gone_is_ignored() -> None:
     os.close(writing)
 
 
-def test_full_disk_costs_whole_lines_and_is_told(tmp_path: Path, limit_file_size: Callable[[int], None]) -> None:
+def test_full_disk_costs_whole_lines_and_is_told(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file, closing(LogWriter(file.fileno())) as writer:
-        limit_file_size(1_000)
-        for letter in "abc":
-            writer.emit(record(letter * 600))
-            writer.flush()
-        limit_file_size(100_000)
+        with full_disk(1_000):
+            for letter in "abc":
+                writer.emit(record(letter * 600))
+                writer.flush()
         writer.emit(record("room again"))
         writer.flush()
     whole, torn, lost, last = (tmp_path / "log").read_text().splitlines()

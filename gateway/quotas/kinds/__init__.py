@@ -19,9 +19,9 @@ def _kinds_of(module: str) -> tuple[QuotaKind, ...]:
 
 
 def by_name(kinds: Iterable[QuotaKind]) -> dict[str, QuotaKind]:
-    """The kinds by name, in the order of tables. Raises ValueError if two kinds have one name or one config key."""
+    """The kinds by name, in the order of tables. Raises ValueError if two kinds have one name, config key or order."""
     found = sorted(kinds, key=lambda kind: kind.order)
-    for field in ("name", "config_key"):
+    for field in ("name", "config_key", "order"):
         twice = [value for value, count in Counter(getattr(kind, field) for kind in found).items() if count > 1]
         if twice:
             raise ValueError(f"{__name__}: two kinds have the {field} {twice[0]!r} — give one of them another {field}")

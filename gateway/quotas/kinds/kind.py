@@ -105,6 +105,7 @@ class QuotaKind:
     """Something that is measured and limited.
 
     - `name`: the value of the metric label `kind`. `config_key`: Kafka's name of the quota, also in the config file.
+    - `description`: a phrase with the words `the entity`, which become `all members together` for a group.
     - `order`: the place in tables. Orders from 100 on belong to the kinds of `request_rates`.
     - `in_kafka`: True if brokers have the same quota. `weir quotas import` and `lift` move such a quota.
     - `charge`: None for connections, which are no messages.

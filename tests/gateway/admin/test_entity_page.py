@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession
@@ -61,6 +62,26 @@ def test_page_counts_unenforced_throttles_apart(view: AdminView) -> None:
     )[0]
     text = entity_page(EntityNames("alice", None, None), [row], EntityUsage([row], True, "now"))
     assert "12 requests, 0.0 s in sum; 9 of them not enforced" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"throttle_left": 1.0}, "Throttled since"),
+        ({"unthrottled_seconds": 4.0}, "Throttled since"),
+        ({"unthrottled_seconds": 40.0}, "Last throttling began"),
+        ({"shadow": True}, "Would throttle since"),
+    ],
+)
+def test_begin_of_an_episode_has_its_name(view: AdminView, values: dict[str, Any], words: str) -> None:
+    """An episode lasts a minute longer than its last throttle, and a shadow limit delays nobody."""
+    given = used(1.2, **{"throttled_seconds": 50.0, "throttle_left": 0.0, **values})
+    (row,) = at_once(described([given], Places(view.effective.config, "weir.yaml"), 100.0))
+    text = entity_page(EntityNames("alice", None, None), [row], EntityUsage([row], True, "now"))
+    names = ("Throttled since", "Last throttling began", "Would throttle since")
+    assert [name for name in names if name in text] == [words]
+    assert ("Throttled now" in text) == (words == "Throttled since")
+    assert ("throttling begins at 100%" in text) == (not given.shadow)
 
 
 def test_page_shows_each_broker_apart(view: AdminView) -> None:

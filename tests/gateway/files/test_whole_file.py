@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.files.whole_file import UnsyncedError, replace_file, replace_files
+from tests.gateway.conftest import full_disk
 
 
 @pytest.fixture
@@ -25,17 +26,15 @@ def test_others_may_not_read(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.usefixtures("small_files")
 def test_failed_write_leaves_no_new_files(tmp_path: Path) -> None:
     """Otherwise they take the last space of a full disk."""
-    with pytest.raises(OSError, match="too large"):
+    with full_disk(), pytest.raises(OSError, match="too large"):
         replace_files({tmp_path / "a": ["one"], tmp_path / "b": ["x" * 10_000]}, durable=False)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("small_files")
 def test_error_of_a_write_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="too large") as caught:
+    with full_disk(), pytest.raises(OSError, match="too large") as caught:
         replace_file(tmp_path / "a", ["x" * 10_000], durable=True)
     assert caught.value.filename == str(tmp_path / "a.new")
 

@@ -83,7 +83,7 @@ def test_unreachable_broker_is_named(config: Path, nobody: str, command: str, na
     """Without --bootstrap-server, the brokers are those of the config."""
     servers = ["--bootstrap-server", nobody] if named else []
     found = failure(capsys, command, "--config", str(config), *servers)
-    remedy = "--bootstrap-server and --command-config" if named else f"upstream.bootstrap_servers in {config}"
+    remedy = "--bootstrap-server and --command-config" if named else f"upstream.bootstrap_servers and upstream.tls in {config}"
     assert found == f"{nobody} can't be reached: Connection refused — check {remedy}\n"
 
 

@@ -1,16 +1,14 @@
 """The restore file: exact values, never overwritten, only for its owner, and clear errors."""
 
 import json
-import resource
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gateway.migration import MigrationError, restore_file
 from gateway.migration.broker_quotas import entity_of
+from tests.gateway.conftest import full_disk
 
 LIFTED = {
     entity_of({"user": "alice", "client-id": None}): {"producer_byte_rate": 9.223372036854775807e18, "consumer_byte_rate": 1.0},
@@ -57,17 +55,6 @@ def test_missing_folder_is_named_before_anything_changes(tmp_path: Path) -> None
         restore_file.check_new(path)
     with pytest.raises(MigrationError, match="can't be written: No such file or directory; nothing has been changed"):
         restore_file.write(path, content())
-
-
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file of this process can grow beyond `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_closed_folder_is_named_before_anything_changes(closed_folder: Path) -> None:

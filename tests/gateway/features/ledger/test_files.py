@@ -15,6 +15,7 @@ import pytest
 
 from gateway.features.ledger.files import STRANGER_SECONDS, LedgerFiles
 from gateway.ledger_paths import file_name, in_progress_name
+from tests.gateway.conftest import full_disk
 
 WALL = 1_767_225_600.0
 HOUR, NEXT = "date=2026-01-01/hour=00", "date=2026-01-01/hour=01"
@@ -90,6 +91,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from gateway.ledger_paths import file_name, in_progress_name
+from tests.gateway.conftest import full_disk
 from gateway.features.ledger.files import LedgerFiles
 files = LedgerFiles(Path(sys.argv[1]), "weir-1", rotate_seconds=300.0, retention_seconds=1e9, max_bytes=10**9)
 for number in range(3):
@@ -252,15 +254,16 @@ def test_file_without_complete_lines_is_deleted(tmp_path):
     assert list(folder.iterdir()) == []
 
 
-def test_full_disk_loses_only_events_without_room(tmp_path, small_files, caplog):
+def test_full_disk_loses_only_events_without_room(tmp_path, caplog):
     files = ledger(tmp_path)
     large = [os.urandom(3_000).hex(), "x"]
-    assert files.write({HOUR: ["a"]}, WALL, 0.0) == 0
-    assert files.write({HOUR: large}, WALL, 0.0) == 0
-    assert files.write({HOUR: large}, WALL, 0.0) == 2
-    assert "2 events are lost: File too large — free space for" in caplog.text
-    assert files.write({HOUR: ["b"]}, WALL, 0.0) == 0
-    files.close()
+    with full_disk():
+        assert files.write({HOUR: ["a"]}, WALL, 0.0) == 0
+        assert files.write({HOUR: large}, WALL, 0.0) == 0
+        assert files.write({HOUR: large}, WALL, 0.0) == 2
+        assert "2 events are lost: File too large — free space for" in caplog.text
+        assert files.write({HOUR: ["b"]}, WALL, 0.0) == 0
+        files.close()
     assert lines(tmp_path)[HOUR] == ["a", *large, "b"]
 
 

@@ -1,7 +1,6 @@
 """Processes agree on the broker of each port."""
 
 import os
-import resource
 import subprocess
 import sys
 from errno import EADDRINUSE, EMFILE
@@ -9,6 +8,7 @@ from errno import EADDRINUSE, EMFILE
 import pytest
 
 from gateway.proxy.listeners.port_claims import PortClaims
+from tests.gateway.conftest import full_disk
 
 
 class Bound:
@@ -102,13 +102,8 @@ def test_failed_bind_leaves_port_claimable(claims: int) -> None:
 @pytest.mark.parametrize("bytes_left", [0, 10, 17])
 def test_full_disk_leaves_port_claimable(claims: int, bytes_left: int) -> None:
     one = PortClaims(claims)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"too large|No space"):
-            one.claim("127.0.0.1", 9093, 12, nobody, known)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with full_disk(bytes_left), pytest.raises(OSError, match=r"too large|No space"):
+        one.claim("127.0.0.1", 9093, 12, nobody, known)
     assert one.claim("127.0.0.1", 9093, 1, nobody, known)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,9 +42,22 @@ def test_mutes_of_a_kind_spare_members_or_have_warnings(kind: QuotaKind) -> None
     )
 
 
-@pytest.mark.parametrize(("field", "other"), [("name", {"config_key": "spoon_rate"}), ("config_key", {"name": "spoon"})])
-def test_kinds_with_one_name_or_key_are_refused(field: str, other: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=f"two kinds have the {field} '.*' — give one of them another"):
+@each_kind
+def test_description_names_the_entity(kind: QuotaKind) -> None:
+    """The description of a group's key has `all members together` instead."""
+    assert "the entity" in kind.description
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("name", {"config_key": "spoon_rate", "order": 99}),
+        ("config_key", {"name": "spoon", "order": 99}),
+        ("order", {"name": "spoon", "config_key": "spoon_rate"}),
+    ],
+)
+def test_kinds_with_one_name_key_or_order_are_refused(field: str, other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"two kinds have the {field} .* — give one of them another"):
         by_name([*KINDS.values(), replace(KINDS["produce"], **other)])
 
 
