@@ -13,6 +13,7 @@ import uvloop
 
 from gateway import clock
 from gateway.proxy.next_turns import equal_time
+from gateway.proxy.socket_memory import SocketMemory
 
 READ: Final = 1
 WRITE: Final = 4
@@ -51,11 +52,12 @@ class PolledSocket:
 
 
 class Poller:
-    """The epoll of one event loop."""
+    """The epoll of one event loop, and the `memory` of its sockets."""
 
-    __slots__ = ("_crowded_at", "_ended", "_epoll", "_loop", "_polling", "_sockets")
+    __slots__ = ("_crowded_at", "_ended", "_epoll", "_loop", "_polling", "_sockets", "memory")
 
     def __init__(self) -> None:
+        self.memory = SocketMemory()
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
         self._sockets: dict[int, PolledSocket] = {}

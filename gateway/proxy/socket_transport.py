@@ -10,10 +10,8 @@ from typing import Any, Final, cast
 
 from gateway import open_files
 from gateway.proxy.poller import PEER_CLOSED, READ, WRITE, PolledSocket, Poller
+from gateway.proxy.socket_memory import READ_BYTES
 from gateway.proxy.wire import Data
-
-READ_BYTES: Final = 64 * 1024
-"""The most bytes of one read, whose memory the kernel fills without a copy."""
 
 BUFFER_BYTES: Final = 250 * 1024
 """The most bytes of a read after one that was full. They are copied. From 256 KiB on, glibc would map memory for each copy."""
@@ -25,8 +23,6 @@ HAND_OVER_READS: Final = 32
 """After so many reads without a pause, the event loop itself watches the socket."""
 
 _MAX_PIECES: Final = 64
-MAX_BUFFER_PARTS: Final = 8
-"""A view of less than this part of its buffer is copied if it has to wait. It would keep the whole buffer in memory."""
 
 _CONNECTING: Final = 0
 _OPEN: Final = 1
@@ -52,15 +48,16 @@ class SocketTransport(PolledSocket):
 
     __deletable__ = ("_get_buffer", "_protocol", "_received")
     __slots__ = (
-        "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_notifies", "_pending", "_pending_bytes",
-        "_poller", "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into", "_send", "_state",
-        "_write_ended", "_writing_paused",
+        "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_memory", "_notifies", "_pending",
+        "_pending_bytes", "_poller", "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into",
+        "_send", "_state", "_write_ended", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, poller: Poller, connection: socket.SocketType, protocol: asyncio.BaseProtocol) -> None:
         """`connection` must not block. The caller calls `serve` or `connect` next."""
         super().__init__(connection.fileno())
         self._poller = poller
+        self._memory = poller.memory
         self._connection = connection
         self._recv: Callable[[int], bytes] = connection.recv
         self._recv_into: Callable[[memoryview], int] = connection.recv_into
@@ -200,12 +197,13 @@ class SocketTransport(PolledSocket):
         data = b""
         try:
             if get_buffer is not None:
-                count = self._recv_into(get_buffer(-1))
+                buffer = get_buffer(-1)
+                count = self._recv_into(buffer[: self._memory.read_bytes] if self._memory.crowded else buffer)
             elif self._full:
                 count = self._recv_into(_buffer)
                 data = bytes(_buffer[:count])
             else:
-                data = self._recv(READ_BYTES)
+                data = self._recv(self._memory.read_bytes)
                 count = len(data)
         except (BlockingIOError, InterruptedError):
             return
@@ -259,12 +257,10 @@ class SocketTransport(PolledSocket):
                 size -= sent
         elif not size:
             return
-        if isinstance(data, memoryview) and size * MAX_BUFFER_PARTS < memoryview(data.obj).nbytes:
-            data = bytes(data)
-        self._pending.append(data)
+        self._pending.append(self._memory.keep(data))
         self._pending_bytes += size
         self._watch()
-        if self._pending_bytes > self._high and not self._writing_paused:
+        if not self._writing_paused and (self._pending_bytes > self._high or self._memory.crowded):
             self._writing_paused = True
             self._protocol.pause_writing()
 
@@ -286,8 +282,9 @@ class SocketTransport(PolledSocket):
                 break
             sent -= len(piece)
             whole += 1
+        self._memory.release(pending[:whole])
         del pending[:whole]
-        if self._writing_paused and self._pending_bytes <= self._low:
+        if self._writing_paused and self._pending_bytes <= (0 if self._memory.crowded else self._low):
             self._writing_paused = False
             self._protocol.resume_writing()
         if not pending:
@@ -339,6 +336,7 @@ class SocketTransport(PolledSocket):
             return
         self._state = _ENDED
         self._error = error
+        self._memory.release(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
         self._poller.end(self)

@@ -13,7 +13,8 @@ import uvloop
 
 from gateway import clock
 from gateway.proxy.poller import MAX_EVENTS, Poller, make_poller
-from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, MAX_BUFFER_PARTS, READ_BYTES, SocketTransport, dial
+from gateway.proxy.socket_memory import CROWDED_READ_BYTES, MAX_BUFFER_PARTS, MAX_UNSENT_BYTES, READ_BYTES
+from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, SocketTransport, dial
 from tests.gateway.running import until
 
 LINGER_ZERO = struct.pack("ii", 1, 0)
@@ -58,6 +59,20 @@ class Calls(asyncio.Protocol):
         self.log.append("lost")
         self.error = exc
         self.ended.set()
+
+
+class Buffered(Calls):
+    """The same, with a buffer of its own for the bytes."""
+
+    def __init__(self, size):
+        super().__init__()
+        self._buffer = bytearray(size)
+
+    def get_buffer(self, sizehint):
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, count):
+        self.data_received(bytes(self._buffer[:count]))
 
 
 class Side:
@@ -140,6 +155,37 @@ async def test_few_waiting_bytes_keep_no_large_buffer(side):
     assert getrefcount(buffer) == unused + 1  # not copied
     assert await read(peer, len(expected)) == expected
     assert getrefcount(buffer) == unused
+
+
+async def test_beyond_the_budget_nothing_is_read_for_a_slow_peer(side):
+    """One peer has the whole budget. Another one gets no more than the kernel takes, until it reads."""
+    greedy, _ = side.pair(Calls())
+    greedy.write(bytes(MAX_UNSENT_BYTES + len(LARGE)))
+    assert side.poller.memory.crowded
+    protocol = Calls()
+    transport, peer = side.pair(protocol)
+    transport.set_write_buffer_limits(high=10 * len(LARGE))
+    transport.write(LARGE)
+    assert protocol.log == ["made", "pause"]
+    assert await read(peer, len(LARGE)) == LARGE
+    await until(lambda: protocol.log == ["made", "pause", "resume"])
+    greedy.abort()
+    assert side.poller.memory.unsent_bytes == 0
+    transport.write(LARGE)
+    assert protocol.log == ["made", "pause", "resume"]
+    assert side.poller.memory.unsent_bytes > 0
+
+
+@pytest.mark.parametrize("make", [Calls, lambda: Buffered(2 * READ_BYTES)], ids=["plain", "buffered"])
+async def test_beyond_the_budget_reads_are_small(side, make):
+    greedy, _ = side.pair(Calls())
+    greedy.write(bytes(MAX_UNSENT_BYTES + len(LARGE)))
+    protocol, sizes = make(), []
+    protocol.on_data = lambda data: sizes.append(len(data))
+    _, peer = side.pair(protocol)
+    await write(peer, bytes(2 * READ_BYTES))
+    await until(lambda: len(protocol.received) == 2 * READ_BYTES)
+    assert max(sizes) <= CROWDED_READ_BYTES
 
 
 async def test_paused_transport_reads_nothing(side):
@@ -429,20 +475,11 @@ async def test_full_kernel_ends_connection(side):
 
 
 async def test_buffered_protocol_gets_bytes_in_its_own_buffer(side):
-    class Buffered(Calls):
-        buffer = bytearray(100)
-
-        def get_buffer(self, sizehint):
-            return memoryview(self.buffer)
-
-        def buffer_updated(self, count):
-            self.data_received(bytes(self.buffer[:count]))
-
     plain = Calls()
     transport, peer = side.pair(plain)
     await write(peer, b"a")
     await until(lambda: plain.received == b"a")
-    buffered = Buffered()
+    buffered = Buffered(100)
     transport.set_protocol(buffered)
     assert transport.get_protocol() is buffered
     await write(peer, b"b" * 250)
