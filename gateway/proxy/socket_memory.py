@@ -13,8 +13,11 @@ from gateway.proxy.wire import Data
 READ_BYTES: Final = 64 * 1024
 """The most bytes of one read, whose memory the kernel fills without a copy."""
 
+BUFFER_BYTES: Final = 250 * 1024
+"""The most bytes of a read after one that was full. They are copied. From 256 KiB on, glibc would map memory for each copy."""
+
 CROWDED_READ_BYTES: Final = 16 * 1024
-"""The same, while slow peers have their whole budget."""
+"""The most bytes of any read while slow peers have their whole budget."""
 
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """The memory of bytes that wait for slow peers, of clients and brokers, before others wait for the kernel."""
@@ -24,18 +27,13 @@ MAX_BUFFER_PARTS: Final = 8
 
 
 class SocketMemory:
-    """`unsent_bytes` is the memory of bytes that wait. `read_bytes` is the most that a read may take now."""
+    """`unsent_bytes` is the memory of bytes that wait. `crowded` is true while slow peers have their whole budget."""
 
-    __slots__ = ("read_bytes", "unsent_bytes")
+    __slots__ = ("crowded", "unsent_bytes")
 
     def __init__(self) -> None:
         self.unsent_bytes = 0
-        self.read_bytes = READ_BYTES
-
-    @property
-    def crowded(self) -> bool:
-        """True while slow peers have their whole budget."""
-        return self.unsent_bytes > MAX_UNSENT_BYTES
+        self.crowded = False
 
     def keep(self, data: Data) -> Data:
         """Count the memory of bytes that have to wait. Returns them, or a copy if they are a small part of a buffer."""
@@ -51,7 +49,7 @@ class SocketMemory:
     def _change(self, amount: int) -> None:
         """Takes effect with the next read, and with the next bytes that have to wait."""
         self.unsent_bytes += amount
-        self.read_bytes = CROWDED_READ_BYTES if self.crowded else READ_BYTES
+        self.crowded = self.unsent_bytes > MAX_UNSENT_BYTES
 
 
 def _memory_of(data: Data) -> int:

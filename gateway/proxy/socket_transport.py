@@ -10,11 +10,8 @@ from typing import Any, Final, cast
 
 from gateway import open_files
 from gateway.proxy.poller import PEER_CLOSED, READ, WRITE, PolledSocket, Poller
-from gateway.proxy.socket_memory import READ_BYTES
+from gateway.proxy.socket_memory import BUFFER_BYTES, CROWDED_READ_BYTES, READ_BYTES
 from gateway.proxy.wire import Data
-
-BUFFER_BYTES: Final = 250 * 1024
-"""The most bytes of a read after one that was full. They are copied. From 256 KiB on, glibc would map memory for each copy."""
 
 HIGH_WATER: Final = 64 * 1024
 """asyncio's default for the bytes that may wait for a slow peer before the protocol is to pause."""
@@ -198,12 +195,12 @@ class SocketTransport(PolledSocket):
         try:
             if get_buffer is not None:
                 buffer = get_buffer(-1)
-                count = self._recv_into(buffer[: self._memory.read_bytes] if self._memory.crowded else buffer)
+                count = self._recv_into(buffer[:CROWDED_READ_BYTES] if self._memory.crowded else buffer)
             elif self._full:
                 count = self._recv_into(_buffer)
                 data = bytes(_buffer[:count])
             else:
-                data = self._recv(self._memory.read_bytes)
+                data = self._recv(CROWDED_READ_BYTES if self._memory.crowded else READ_BYTES)
                 count = len(data)
         except (BlockingIOError, InterruptedError):
             return

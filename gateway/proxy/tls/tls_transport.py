@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from gateway.proxy.socket_memory import READ_BYTES
-from gateway.proxy.socket_transport import BUFFER_BYTES, notify_of_close
+from gateway.proxy.socket_memory import BUFFER_BYTES, READ_BYTES
+from gateway.proxy.socket_transport import notify_of_close
 from gateway.proxy.tls.broker_handshake import Handshake
 from gateway.proxy.tls.tls_records import MAX_REPLY_BYTES, PIECE_BYTES, RECORD_BYTES, RecordCounter
 from gateway.proxy.wire import Data

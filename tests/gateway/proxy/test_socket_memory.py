@@ -4,13 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.proxy.socket_memory import (
-    CROWDED_READ_BYTES,
-    MAX_BUFFER_PARTS,
-    MAX_UNSENT_BYTES,
-    READ_BYTES,
-    SocketMemory,
-)
+from gateway.proxy.socket_memory import MAX_BUFFER_PARTS, MAX_UNSENT_BYTES, READ_BYTES, SocketMemory
 
 BUFFER = bytes(READ_BYTES)
 WHOLE = bytes(MAX_UNSENT_BYTES + 1)
@@ -49,14 +43,6 @@ def test_rest_of_a_piece_counts_as_the_piece():
     kept = memory.keep(bytes(1_000))
     memory.release([memoryview(kept)[999:]])
     assert memory.unsent_bytes == 0
-
-
-def test_slow_peers_with_their_whole_budget_leave_small_reads():
-    memory = SocketMemory()
-    assert memory.read_bytes == READ_BYTES
-    with crowded(memory):
-        assert memory.read_bytes == CROWDED_READ_BYTES
-    assert memory.read_bytes == READ_BYTES
 
 
 def test_beyond_the_budget_no_part_keeps_a_buffer():

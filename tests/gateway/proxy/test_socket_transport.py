@@ -13,8 +13,8 @@ import uvloop
 
 from gateway import clock
 from gateway.proxy.poller import MAX_EVENTS, Poller, make_poller
-from gateway.proxy.socket_memory import CROWDED_READ_BYTES, MAX_BUFFER_PARTS, MAX_UNSENT_BYTES, READ_BYTES
-from gateway.proxy.socket_transport import BUFFER_BYTES, HAND_OVER_READS, SocketTransport, dial
+from gateway.proxy.socket_memory import BUFFER_BYTES, CROWDED_READ_BYTES, MAX_BUFFER_PARTS, MAX_UNSENT_BYTES, READ_BYTES
+from gateway.proxy.socket_transport import HAND_OVER_READS, SocketTransport, dial
 from tests.gateway.running import until
 
 LINGER_ZERO = struct.pack("ii", 1, 0)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.socket_memory import READ_BYTES
-from gateway.proxy.socket_transport import BUFFER_BYTES
+from gateway.proxy.socket_memory import BUFFER_BYTES, READ_BYTES
 from gateway.proxy.tls import tls_transport as module
 from gateway.proxy.tls.contexts import ClientTls, ServerTls, client_context, server_context
 from gateway.proxy.tls.tls_records import MAX_RECORDS, MAX_REPLY_BYTES, MAX_SURPLUS_BYTES
