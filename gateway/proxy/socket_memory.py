@@ -1,8 +1,8 @@
 """The memory that the sockets of one event loop take: for a read, and for bytes that wait for slow peers.
 
 A peer that does not read what it has asked for costs up to 500 KiB. Thousands of such peers would take gigabytes. So once the
-bytes of all slow peers take `MAX_UNSENT_BYTES`, each further peer gets little: no more is read for it than the kernel takes,
-and reads are small. A peer that reads notices nothing but smaller pieces.
+bytes of all slow peers take `MAX_UNSENT_BYTES`, each further peer gets little. Reads are small then, and the next one waits
+until the kernel has taken all bytes. A peer that reads notices nothing but smaller pieces.
 """
 
 from collections.abc import Iterable
