@@ -35,6 +35,11 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 _TOPIC = "__weir_throttles"
 
+_LEAST_MEMORY = 512 << 20
+"""Bytes. Spark refuses a heap of less than 450 MiB."""
+
+_SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40}
+
 ABOUT = """\
 Reads the throttle ledger and reports the throttled clients, their quotas, the times, and the limits that would fit their use.
 Writes each report as Parquet and as CSV, and all of them as one HTML page (report.html) that works offline.
@@ -380,4 +385,6 @@ def _positive(text: str) -> int:
 def _memory(text: str) -> str:
     if re.fullmatch(r"[1-9][0-9]*[kmgt]", text, re.IGNORECASE) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 3g or 800m")
+    if int(text[:-1]) << _SHIFTS[text[-1].lower()] < _LEAST_MEMORY:
+        raise argparse.ArgumentTypeError(f"{text} is too little for Spark: write 512m or more")
     return text

@@ -180,6 +180,8 @@ def test_kafka_address_without_host_or_port_is_refused(servers: str, capsys: pyt
         ("--memory", "lots", "'lots' is not a size such as 3g"),
         ("--memory", "3", "'3' is not a size"),
         ("--memory", "0g", "'0g' is not a size"),
+        ("--memory", "1k", "1k is too little for Spark: write 512m or more"),
+        ("--memory", "511M", "511M is too little"),
         ("--batch-hours", "all", "'all' is not a whole number"),
         ("--batch-hours", "0", "0 is less than 1: write 1 or more"),
         ("--every", "0m", "'0m' is not a time such as 90s, 15m, 1h or 1d"),
