@@ -32,8 +32,8 @@ PEER_INTERVALS: Final = 3.0
 LONGEST_ENTITLEMENT_DEBT: Final = 1.0
 """Seconds. After this time at the latest, a group that has borrowed gets its entitlement again."""
 
-_FORGIVEN_PART: Final = 0.1
-"""Of a second balance's debt in a second, unless the group borrows. All gateways subtract the same use from this balance. So a
+_DECAY: Final = 0.1
+"""The part of the second balance's debt that decays in a second. All gateways subtract the same use from this balance. So a
 difference between two gateways would stay for good, and the clients of one would wait longer."""
 
 
@@ -42,7 +42,8 @@ class EntitledBucket(TokenBucket):
 
     The second balance holds the entitlement of `ENTITLED_PART`, at least one unit. Its debt is as small: use that the parent
     has lent is not paid back later. Such use is `_forgotten` while the balance is in debt. Presumed use that comes back was a
-    part of the forgotten use. Otherwise a group that borrows would get it as credit.
+    part of the forgotten use. Otherwise a group that borrows would get it as credit. The debt of a group that does not borrow
+    decays: its tokens, which gateways share, bound its use.
 
     `_lost` is the inflow that the full bucket could not hold until `_full_at`. It pays for late reports of peers.
     """
@@ -152,7 +153,7 @@ class EntitledBucket(TokenBucket):
         past = now - self._last
         free = self._free + past * self._entitlement
         if self._free < 0.0 and self._limit <= self._entitlement:
-            free -= self._free * min(past * _FORGIVEN_PART, 1.0)
+            free -= self._free * min(past * _DECAY, 1.0)
         return self._most_free if free > self._most_free else free
 
 
