@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import ctypes
 import logging
 import signal
 import sys
@@ -206,12 +207,11 @@ def _run_gateway(options: argparse.Namespace) -> int:
 
 
 def _kept(code: int) -> int:
-    """Return the exit code. After 0, signals have no effect.
-
-    Python restores their default actions at its end, and these exit with another code.
-    """
+    """Return the exit code. After 0, signals have no effect: the default actions, which Python restores, exit with another."""
     for number in (signal.SIGTERM, signal.SIGINT, CUT):
         if code == OK and callable(signal.getsignal(number)):  # the handler of uvloop, which stays after the loop's end
+            # Python's own call lets signals in until it has set the action, and warns of them.
+            ctypes.CDLL(None).signal(int(number), ctypes.c_void_p(signal.SIG_IGN))
             signal.signal(number, signal.SIG_IGN)
     return code
 

@@ -215,11 +215,11 @@ def test_java_start_failure_is_one_line(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "out"),
         "--memory",
-        "1k",
+        "900000g",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert "weir report: Spark does not start with --master local[*] and --memory 1k: " in done.stderr
+    assert "weir report: Spark does not start with --master local[*] and --memory 900000g: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
