@@ -210,7 +210,7 @@ def _kept(code: int) -> int:
     """Return the exit code. After 0, signals have no effect: the default actions, which Python restores, exit with another."""
     for number in (signal.SIGTERM, signal.SIGINT, CUT):
         if code == OK and callable(signal.getsignal(number)):  # the handler of uvloop, which stays after the loop's end
-            # Python's own call lets signals in until it has set the action, and warns of them.
+            # Python warns of a signal that comes while it sets the action.
             ctypes.CDLL(None).signal(int(number), ctypes.c_void_p(signal.SIG_IGN))
             signal.signal(number, signal.SIG_IGN)
     return code
