@@ -115,6 +115,7 @@ class GatewayProcess:
                 raise GatewayError(f"weir ended with exit code {self.process.returncode}: {self.log()[-3000:]}")
             if time.monotonic() > deadline:
                 self.process.kill()
+                self.process.wait()  # otherwise Python warns of it, amid another test
                 raise GatewayError(f"weir does not answer {self._wait} after {timeout:.0f} s: {self.log()[-3000:]}")
             time.sleep(_LOOK_EVERY_SECONDS)
 
