@@ -14,6 +14,9 @@ MIN_RESPONSE_BYTES = 4
 MAX_HEAD_BYTES = 256 * 1024
 """Limit on the bytes kept of a frame with an incomplete head. No honest head needs three strings of 32 KiB and tags."""
 
+_NO_HEAD = bytearray()
+"""One empty object for all connections: an object for each is in no cache when its turn comes."""
+
 _TLS_HANDSHAKE = 0x16
 _PROXY_HEADERS = frozenset((b"PROX", b"\r\n\r\n"))
 _HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ", b"HTTP"))
@@ -31,7 +34,7 @@ class Framing:
 
     def __init__(self, *, min_bytes: int, max_bytes: int) -> None:
         self.skip = 0
-        self.head = bytearray()
+        self.head = _NO_HEAD
         self._wanted = 0
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
@@ -44,7 +47,7 @@ class Framing:
         if len(self.head) < self._wanted:
             return b""
         chunk = bytes(self.head)
-        self.head = bytearray()
+        self.head = _NO_HEAD
         return chunk
 
     def hold(self, chunk: bytes | bytearray, start: int, wanted: int = 0) -> None:

@@ -7,7 +7,7 @@ from typing import Final, cast
 from gateway.proxy.sessions import Attempt, SessionHost
 from gateway.proxy.tcp_info import has_left, silence_seconds
 from gateway.proxy.tls.causes import cause_of
-from gateway.proxy.wire import Data
+from gateway.proxy.wire import ChunkReader, Data
 from protocol.errors import ProtocolError
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
@@ -28,7 +28,7 @@ def loss_of(error: Exception | None) -> tuple[int, str, str]:
     return logging.INFO, "broker_closed", f"closed the connection: {error}" if error else "closed the connection"
 
 
-class BrokerSession:
+class BrokerSession(ChunkReader):
     """The session of a broker's connection. A class and no `Protocol`, as compiled code calls its methods faster."""
 
     _client: asyncio.Transport | None
@@ -70,7 +70,7 @@ class BrokerSession:
         return self._client is None or has_left(self._client.get_extra_info("socket"))
 
 
-class BrokerEnd:
+class BrokerEnd(ChunkReader):
     """The asyncio protocol of the connection to the broker. Without `at_once`, the connection is the result of `Dial`."""
 
     def __init__(self, session: BrokerSession, *, at_once: bool) -> None:

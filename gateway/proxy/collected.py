@@ -99,9 +99,9 @@ class Holder:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._closed = False
-        self.counted = 0
         self.since = 0  # the budget's `_added` when it began to count bytes of this connection
         self.evict: Callable[[EndConnection], None] = _evict_nobody
+        self.counted = 0
 
     def close(self) -> None:
         """Count nothing any more, as the connection has gone or is to go, and do not refer to it."""
@@ -185,9 +185,9 @@ class HeldAnswers(Holder):
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
+        self.waiting = 0  # bytes of Weir's own answers that wait for their turn
         self._arriving = 0
         self._kept = 0
-        self.waiting = 0  # bytes of Weir's own answers that wait for their turn
         self._unread = 0
 
     def keep(self, size: int) -> None:

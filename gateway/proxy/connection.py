@@ -20,7 +20,7 @@ from gateway.proxy.sessions import ConnectionFacts, SessionHost
 from gateway.proxy.socket_transport import is_own
 from gateway.proxy.tcp_info import transferred_bytes, unread_bytes
 from gateway.proxy.tls.tls_transport import is_tls
-from gateway.proxy.wire import Data, Slot
+from gateway.proxy.wire import Data, Slot, writer_to
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import BOOTSTRAP
 from protocol.errors import InvalidFrame, ProtocolError
@@ -34,22 +34,23 @@ class Session(BrokerSession):
     __deletable__ = ("_core", "_requests")
 
     def __init__(self, host: SessionHost, slot: Slot, address: Address) -> None:
+        # The bytes of both sides use the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
+        self._core = core = SessionCore(self, host.context, slot)
+        self._requests = core.requests
+        self.last_active = self._begun = monotonic()
+        self._draining: Draining | None = None
+        self._client, self._paused, self._large = None, 0, False
         self._host = host
         self._slot: Slot | None = slot  # None once the session has left `Sessions`
-        self._core = core = SessionCore(self, host.context, slot)
-        self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
         self._broker: asyncio.Transport | None = None
         self._dialing: Dialing | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._draining: Draining | None = None
         self._undecrypted: Callable[[], int] | None = None
-        self._client, self._paused, self._large = None, 0, False
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
         self.node_id = core.throttle.origin.broker = host.node_id
         core.client.broker = BOOTSTRAP if host.node_id is None else host.node_id
-        self.last_active = self._begun = monotonic()
         self._authenticate_by = self.last_active + host.context.authentication_seconds
 
     def identify(self, user: str) -> None:
@@ -62,7 +63,7 @@ class Session(BrokerSession):
         self._client = client = cast("asyncio.Transport", transport)
         self._host.sessions.add(self)
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
-        self._core.responses.write = client.write
+        self._core.responses.writer = writer_to(client)
         if is_tls(transport):
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- unknown to asyncio
         if self._undecrypted is not None or is_own(transport):
@@ -169,7 +170,7 @@ class Session(BrokerSession):
 
     def broker_connected(self, broker: asyncio.Transport) -> None:
         self._broker = broker
-        self._requests.connect(broker.write)
+        self._requests.connect(writer_to(broker))
         dialing, self._dialing = self._dialing, None
         if dialing is not None:
             dialing.deliver(broker)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
@@ -14,7 +15,7 @@ from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, T
 from gateway.proxy.request_stream import RequestStream
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.sessions import ConnectionFacts
-from gateway.proxy.wire import NO_API, Data, Slot, Wire
+from gateway.proxy.wire import NO_API, ChunkWriter, Data, Slot, Wire
 from gateway.quotas.entity import VOLUMES, short_name
 from protocol.api_keys import ApiKey
 
@@ -27,8 +28,14 @@ def _outlives_client(entry: Entry) -> bool:
     return isinstance(special, InterceptedRequest) and (special.lose is not None or entry.api_key == ApiKey.PRODUCE)
 
 
-def _write_to_nobody(data: Data) -> None:
-    """The client has gone."""
+class _Nobody(ChunkWriter):
+    """Takes the answers to a client that has gone."""
+
+    def write(self, data: Data) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
 
 
 class SessionCore:
@@ -40,6 +47,11 @@ class SessionCore:
     __slots__ = ("_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
+        # Each answer uses these, which are first in memory (docs/decisions/040-cache-lines.md).
+        self.responses: ResponseStream
+        self.requests: RequestStream
+        self.connection: Connection
+        self.throttle: ChannelThrottle
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters, context.recorder, context.produce_gate)
@@ -203,7 +215,7 @@ class SessionCore:
                 if not _outlives_client(entry):
                     entry.special = None
             self.in_flight.extend(expected)
-        self.responses.write = _write_to_nobody
+        self.responses.writer = _NOBODY
         self.responses.held.close()
         self._produce.gaps.close()
         self.connection.close()
@@ -215,4 +227,3 @@ class SessionCore:
         """Drop all requests without a whole answer. They may refer to the whole session: a cycle for the garbage collector."""
         self.in_flight.clear()
         self.responses.end()
-        self.responses.latency.end()

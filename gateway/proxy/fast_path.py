@@ -45,24 +45,25 @@ class FastPath:
         own_topics: OwnTopics,
         max_bytes: int,
     ) -> None:
-        self._client = client
-        self._throttle = throttle
-        self._in_flight = in_flight
-        self._counts = counts
-        self._own_topics = own_topics
-        self._max_bytes = max_bytes
-        self.key = -1
-        self._prefix = b""
-        self._min_bytes = 0
-        self._measured: tuple[Bucket, ...] = ()
-        self._own: tuple[bytes, ...] = ()
-        self._own_bytes = 0
-        self._own_marks = b""
-        self._own_mark_at = 0
-        self.answered = True
-        self.generation = -1
+        # Each request uses the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
         # The request of which more is to come, until all of it is charged: its buckets, its entry (None: acks=0), its length.
         self.arriving: tuple[Bucket, ...] = ()
+        self.generation = -1
+        self._client = client
+        self._measured: tuple[Bucket, ...] = ()
+        self.key = -1
+        self._min_bytes = 0
+        self._max_bytes = max_bytes
+        self._prefix = b""
+        self._own_bytes = 0
+        self._own_mark_at = 0
+        self.answered = True
+        self._in_flight = in_flight
+        self._counts = counts
+        self._throttle = throttle
+        self._own_topics = own_topics
+        self._own: tuple[bytes, ...] = ()
+        self._own_marks = b""
         self._entry: Entry | None = None
         self._size = 0
 

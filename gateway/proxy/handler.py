@@ -276,6 +276,7 @@ class Connection:
         keep: Callable[[int], None],
         authentication_gate: RequestGate | None = None,
     ) -> None:
+        self.ending = ""
         self.keep = keep
         self.client = client
         self.due = due
@@ -289,7 +290,6 @@ class Connection:
         self.raw: TakeRaw | None = None
         self.peer = ""
         self.on_close: tuple[Callable[[], None], ...] = ()
-        self.ending = ""
         self.produce: RequestHandler | None = None
         self.fetch: RequestHandler | None = None
         self.share_fetch: RequestHandler | None = None

@@ -21,13 +21,14 @@ class Special:
 
 
 class Entry:
-    """A request in flight. `key` is its api key << 16 | version, `since` its time of arrival (monotonic seconds).
+    """A request in flight. `key` is its api key << 16 | version. It was taken at `since` (monotonic seconds), and `waited` in
+    Weir before, in seconds.
 
     Entries are told apart by identity: clients may reuse correlation ids. `buckets` are those that the bytes of a Produce or of
     a Fetch answer are charged to: the client's own bucket first. The broker's latency is added to each.
     """
 
-    __slots__ = ("buckets", "correlation_id", "key", "since", "special")
+    __slots__ = ("buckets", "correlation_id", "key", "since", "special", "waited")
 
     def __init__(
         self, correlation_id: int, key: int, since: float, special: Special | None = None, buckets: tuple[Bucket, ...] = ()
@@ -37,6 +38,7 @@ class Entry:
         self.since = since
         self.special = special
         self.buckets = buckets
+        self.waited = 0.0
 
     @property
     def api_key(self) -> int:

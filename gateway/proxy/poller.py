@@ -14,6 +14,7 @@ import uvloop
 from gateway import clock
 from gateway.proxy.next_turns import equal_time
 from gateway.proxy.socket_memory import SocketMemory
+from gateway.proxy.wire import ChunkWriter
 
 READ: Final = 1
 WRITE: Final = 4
@@ -28,15 +29,15 @@ If more wait for several turns, they get as much CPU time as the rest of the eve
 each busy socket would have a read in every turn, and all others together eight."""
 
 
-class PolledSocket:
+class PolledSocket(ChunkWriter):
     """A socket that a `Poller` watches. `events` are the bits that it waits for; `direct` if the event loop watches it."""
 
     __slots__ = ("direct", "events", "fd")
 
     def __init__(self, fd: int) -> None:
-        self.fd = fd
         self.events = 0
         self.direct = False
+        self.fd = fd
 
     def ready(self, events: int) -> None:
         """Serve the socket, as some of its events have come. Must not raise."""

@@ -34,9 +34,10 @@ from gateway.proxy.in_flight import MAX_IN_FLIGHT, Entry, InFlight, OwnRequest, 
 from gateway.proxy.next_turns import MAX_READ_COST, MAX_TURN_COST
 from gateway.proxy.pauses import Pauses
 from gateway.proxy.response_stream import ResponseStream
+from gateway.proxy.reuse import TIED
 from gateway.proxy.splitter import Splitter
 from gateway.proxy.states import CLIENT_UNREAD, HANDLER, IN_FLIGHT, MUTED, RequestEvent, RequestState
-from gateway.proxy.wire import Wire, Write
+from gateway.proxy.wire import ChunkWriter, PassingWriter, Wire
 from protocol.api_keys import ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
@@ -52,7 +53,7 @@ class RequestStream:
 
     __slots__ = (
         "_client", "_connection", "_counts", "_decision", "_direction", "_engine", "_fast_path", "_framing", "_held_since",
-        "_in_flight", "_pauses", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_write", "collected",
+        "_in_flight", "_pauses", "_produce", "_responses", "_splitter", "_throttle", "_wire", "_writer", "collected",
     )  # fmt: skip
 
     def __init__(
@@ -65,28 +66,29 @@ class RequestStream:
         fast_path: FastPath,
         produce: ProduceHandler,
     ) -> None:
-        self._wire = wire
+        # The fast path uses the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
+        self._writer: ChunkWriter = PassingWriter(wire.write_broker)
+        self._splitter = Splitter(self._writer, context.max_frame_bytes, context.collect_budget)
+        self._framing = self._splitter.framing
+        self._fast_path = fast_path
+        self._direction = connection.direction
+        self._client = connection.client
+        self._throttle = connection.throttle
         self._engine = context.engine
+        self._in_flight = in_flight
+        self._wire = wire
         self._counts = context.counters.requests
         self._decision = Decision(context, connection)
         self._connection = connection
-        self._client = connection.client
-        self._throttle = connection.throttle
-        self._in_flight = in_flight
         self._responses = responses
-        self._fast_path = fast_path
         self._produce = produce
-        self._write: Write = wire.write_broker
-        self._splitter = Splitter(wire.write_broker, context.max_frame_bytes, context.collect_budget)
-        self._framing = self._splitter.framing
         self.collected = self._splitter.collected
-        self._direction = connection.direction
         self._pauses = Pauses(wire, connection, in_flight, responses.held)
         self._held_since = -1.0  # when the first held request was held; below 0 if there is none
 
-    def connect(self, write: Write) -> None:
+    def connect(self, writer: ChunkWriter) -> None:
         """Write to the broker's transport itself, to save a call per chunk."""
-        self._write = self._splitter.write = write
+        self._writer = self._splitter.writer = writer
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the client's next bytes. Raises ProtocolError or EndConnection, after which the connection is to be closed."""
@@ -113,7 +115,7 @@ class RequestStream:
             self._take_all(now)
         else:
             framing.skip = pos - end
-            self._write(chunk)
+            self._writer.write(chunk)
 
     @property
     def passing_bytes(self) -> int:
@@ -127,7 +129,7 @@ class RequestStream:
         whole = framing.skip == 0
         if self._fast_path.arriving:
             self._fast_path.arrived(len(piece), now, whole=whole)
-        self._write(piece)
+        self._writer.write(piece)
         if whole:
             self._take_all(now)
 
@@ -240,9 +242,9 @@ class RequestStream:
             return True  # it is counted when it is whole
         elif isinstance(verdict, Close):
             splitter.drop(request.after)
-            self._responses.reuse.tie()
+            self._responses.reuse = TIED
             if verdict.frame is not None:
-                self._write(verdict.frame)
+                self._writer.write(verdict.frame)
                 if request.answered:
                     self._in_flight.append(request.entry)
             raise EndConnection(verdict.reason)
@@ -250,12 +252,12 @@ class RequestStream:
         if request.answered:
             self._in_flight.append(request.entry)
             if self._held_since >= 0.0 and not own_bytes:
-                self._responses.latency.waited(request.entry, now - self._held_since)
+                request.entry.waited = now - self._held_since
         if own_bytes:
             self._responses.own_answer(own_bytes, now)
             self._responses.held.settle(unread=self.client_full)
         else:
-            self._responses.reuse.note_request(request.header.api_key, answered=request.answered)
+            self._responses.reuse = self._responses.reuse.note_request(request.header.api_key, answered=request.answered)
         return True
 
     def _wait(self, now: float, *, in_turn: bool) -> None:
@@ -287,7 +289,7 @@ class RequestStream:
             token = InterceptedRequest(take(data[pos + LENGTH_BYTES : after]), raw=True)
             self._in_flight.append(Entry(0, _SASL_TOKEN, now, token))
             self._responses.raw_due += 1
-            self._responses.reuse.tie()
+            self._responses.reuse = TIED
             self._counts[ApiKey.SASL_AUTHENTICATE] += 1
             splitter.forward(after)
 
@@ -298,7 +300,7 @@ class RequestStream:
         """
         self._splitter.flush()
         self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, OwnRequest(take)))
-        self._write(frame)
+        self._writer.write(frame)
 
     # Pauses. A request is never cut: the client is read up to the end of the current one.
 

@@ -13,7 +13,7 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.handler import EndConnection, InterceptedRequest, OwnAnswer
 from gateway.proxy.handlers.fetch import FetchHandler
 from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest
-from gateway.proxy.latency import AnswerLatency
+from gateway.proxy.latency import note_latency
 from gateway.proxy.response_bodies import (
     NO_REWRITE,
     PLAIN,
@@ -31,7 +31,7 @@ from gateway.proxy.response_bodies import (
     translated,
 )
 from gateway.proxy.reuse import Reuse
-from gateway.proxy.wire import Data, Wire, Write
+from gateway.proxy.wire import ChunkWriter, Data, PassingWriter, Wire
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import addresses, node_endpoints, produce, sasl
 from protocol.bodies.tail_scanner import TailScanner
@@ -52,32 +52,33 @@ class ResponseStream:
     """The direction from the broker to its client."""
 
     __slots__ = (
-        "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_fetch", "_framing",
-        "_in_flight", "_throttle", "current", "held", "latency", "raw_due", "resumable", "reuse", "write",
+        "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_counters", "_fetch", "_framing",
+        "_in_flight", "_throttle", "current", "held", "raw_due", "resumable", "reuse", "writer",
     )  # fmt: skip
 
     def __init__(
         self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetch_handler: FetchHandler
     ) -> None:
-        self.write: Write = wire.write_client
-        self._context = context
-        self._fetch = fetch_handler
-        self.latency = AnswerLatency(context.counters)
-        self._throttle = throttle
-        self._in_flight = in_flight
-        self.held = HeldAnswers(context.collect_budget.answers)
+        # `feed` uses the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
-        self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
+        self._throttle = throttle
+        self._body: Body | None = None  # changes the current response; None: it is passed on
+        self.held = HeldAnswers(context.collect_budget.answers)
+        self._in_flight = in_flight
         self.current: Entry | None = None  # its response has begun and is not over
-        self._body: Body | None = None  # changes that response; None: it is passed on
         # The last Produce response, if it was for one partition and had no optional field. Another one with the same head and
         # length, and no error, has none either.
         self._clean_key = -1
         self._clean_size = self._clean_error = 0
         self._clean_head = b""
-        self.resumable = False
+        self._counters = context.counters
         self.reuse = Reuse()
+        self.writer: ChunkWriter = PassingWriter(wire.write_client)
+        self.resumable = False
+        self._context = context
+        self._fetch = fetch_handler
+        self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the next bytes of the broker, and set `resumable` if the client may be read again because of them.
@@ -114,7 +115,7 @@ class ResponseStream:
             if entry.correlation_id != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
                 break
             in_flight.popleft()
-            self.latency.note(entry, now)
+            note_latency(self._counters, entry, now)
             last = pos
             pos += 4 + size
             if pos > end:
@@ -123,8 +124,8 @@ class ResponseStream:
             self._go_through([], chunk, 0, pos, now)
         else:
             framing.skip = pos - end
-            self.reuse.note_answers(chunk, last if pos == end else -1, entry)
-            self.write(chunk)
+            self.reuse = self.reuse.note_answers(chunk, last if pos == end else -1, entry)
+            self.writer.write(chunk)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
         """As `feed`, in any state."""
@@ -168,7 +169,7 @@ class ResponseStream:
                     end = pos
                     break
                 self._in_flight.popleft()
-                self.latency.note(entry, now)
+                note_latency(self._counters, entry, now)
                 last = pos
                 pos = after
                 if pos > end:
@@ -179,7 +180,7 @@ class ResponseStream:
         except (ProtocolError, EndConnection):
             self._write(pieces, chunk, start, pos)  # the client gets the good answers before this one
             raise
-        self.reuse.note_answers(chunk, last if pos == len(chunk) else -1, entry)
+        self.reuse = self.reuse.note_answers(chunk, last if pos == len(chunk) else -1, entry)
         self._write(pieces, chunk, start, end)
 
     def end(self) -> None:
@@ -394,4 +395,4 @@ class ResponseStream:
         if start < end:
             pieces.append(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])
         for piece in joined(pieces):
-            self.write(piece)
+            self.writer.write(piece)

@@ -12,7 +12,10 @@ from protocol.errors import ProtocolError
 from protocol.throttle import read_throttle, throttle_offset
 
 MAX_ANSWER_BYTES: Final = 512
-"""The connection of a longer last answer is not used again: each open connection keeps its last answer in memory."""
+"""The connection of a longer last answer is not used again: each young connection keeps its last answer in memory."""
+
+MAX_ANSWERS: Final = 64
+"""A connection whose answers took so many reads is not used again: it has cost little for each of them."""
 
 _UNTIED: Final = frozenset(
     {
@@ -28,38 +31,39 @@ _UNTIED: Final = frozenset(
 
 
 class Reuse:
-    """Judges one connection to a broker, from its requests and its last answer."""
+    """Judges one connection to a broker, from its requests and its last answer. Each note returns the judge of the next."""
 
-    __slots__ = ("_answer", "_api_key", "_at", "_served", "_tied", "_version")
+    __slots__ = ("_answer", "_answers_left", "_api_key", "_at", "_served", "_version")
 
-    def __init__(self) -> None:
+    def __init__(self, answers: int = MAX_ANSWERS) -> None:
+        self._answers_left = answers
         self._served = False
-        self._tied = False
         self._answer = b""
         self._at = -1
         self._api_key = self._version = 0  # of the entry, which itself may refer to the whole session
 
-    def note_request(self, api_key: int, *, answered: bool) -> None:
+    def note_request(self, api_key: int, *, answered: bool) -> "Reuse":
         """Note a request that is forwarded. The fast path's requests are like one that was noted."""
-        if not answered or api_key not in _UNTIED:
-            self._tied = True
-        elif api_key != ApiKey.API_VERSIONS:
+        if not self._answers_left or not answered or api_key not in _UNTIED:
+            return TIED
+        if api_key != ApiKey.API_VERSIONS:
             # A broker with SASL answers ApiVersions before the login, but fails a login behind two of them.
             self._served = True
+        return self
 
-    def tie(self) -> None:
-        """Note that the client leaves state behind, whatever follows."""
-        self._tied = True
-
-    def note_answers(self, chunk: bytes, at: int, entry: Entry | None) -> None:
+    def note_answers(self, chunk: bytes, at: int, entry: Entry | None) -> "Reuse":
         """Note the broker's last bytes. The last answer is that of `entry`, from the offset `at` to the end of the bytes.
 
         `at` is negative if no whole answer ends there.
         """
+        if self._answers_left <= 1:
+            return TIED
+        self._answers_left -= 1
         if at >= 0 and entry is not None and len(chunk) <= MAX_ANSWER_BYTES:
             self._answer, self._at, self._api_key, self._version = chunk, at, entry.api_key, entry.version
         elif self._at >= 0:
             self._answer, self._at = b"", -1
+        return self
 
     @property
     def allowed(self) -> bool:
@@ -67,10 +71,14 @@ class Reuse:
 
         A broker takes no request from a muted connection. So only the last answer can announce a mute that holds.
         """
-        if self._tied or not self._served or self._at < 0:
+        if not self._served or self._at < 0:
             return False
         try:
             offset = throttle_offset(self._api_key, self._version, self._answer, self._at, len(self._answer))
         except ProtocolError:
             return False
         return offset >= 0 and read_throttle(self._answer, offset) == 0
+
+
+TIED: Final = Reuse(answers=0)
+"""The judge of all connections whose clients leave state behind, or have been served for long: none is used again."""

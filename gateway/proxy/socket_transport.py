@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from gateway import open_files
 from gateway.proxy.poller import PEER_CLOSED, READ, WRITE, PolledSocket, Poller
 from gateway.proxy.socket_memory import BUFFER_BYTES, CROWDED_READ_BYTES, READ_BYTES
-from gateway.proxy.wire import Data
+from gateway.proxy.wire import ChunkReader, Data
 
 HIGH_WATER: Final = 64 * 1024
 """asyncio's default for the bytes that may wait for a slow peer before the protocol is to pause."""
@@ -29,6 +29,10 @@ _UNDER_WAY: Final = (errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
 
 _log = logging.getLogger("weir.session")
 
+_recv: Final = socket.SocketType.recv
+_recv_into: Final = socket.SocketType.recv_into
+_send: Final = socket.SocketType.send  # no bound methods: that of a socket is in no cache when its turn comes
+
 _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """Sockets with many bytes are read into it. The bytes are copied before the next read."""
 
@@ -39,36 +43,36 @@ _known: Final[dict[type, tuple[bool, bool]]] = {}
 class SocketTransport(PolledSocket):
     """Owns its socket, and calls its protocol as asyncio's transports do. `connection_lost` closes the socket.
 
-    It does not inherit from `asyncio.Transport`, because mypyc compiles it. Buffered protocols need no base class here: the
-    method `get_buffer` is enough.
+    It is no `asyncio.Transport`, because mypyc compiles it. A protocol with a method `get_buffer` is a buffered one here.
     """
 
-    __deletable__ = ("_get_buffer", "_protocol", "_received")
+    __deletable__ = ("_get_buffer", "_protocol", "_reader", "_received")
     __slots__ = (
         "_address", "_connection", "_error", "_full", "_get_buffer", "_high", "_low", "_memory", "_notifies", "_pending",
-        "_pending_bytes", "_poller", "_protocol", "_read_ended", "_reading", "_reads", "_received", "_recv", "_recv_into",
-        "_send", "_state", "_write_ended", "_writing_paused",
+        "_pending_bytes", "_poller", "_protocol", "_read_ended", "_reader", "_reading", "_reads", "_received", "_state",
+        "_write_ended", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, poller: Poller, connection: socket.SocketType, protocol: asyncio.BaseProtocol) -> None:
         """`connection` must not block. The caller calls `serve` or `connect` next."""
         super().__init__(connection.fileno())
-        self._poller = poller
-        self._memory = poller.memory
+        # Each read and each write uses the first nine. They are first in memory as well (docs/decisions/040-cache-lines.md).
         self._connection = connection
-        self._recv: Callable[[int], bytes] = connection.recv
-        self._recv_into: Callable[[memoryview], int] = connection.recv_into
-        self._send: Callable[[Data], int] = connection.send
-        self._address = ("", 0)
-        self._state = _OPEN
-        self._reading = True
+        self._reader: ChunkReader | None = None
+        self._get_buffer: Callable[[int], memoryview] | None = None
+        self._memory = poller.memory
+        self._pending_bytes = 0
         self._reads = 0
+        self._state = _OPEN
         self._full = False
-        self._read_ended = False
         self._write_ended = False
+        self._received: Callable[[Any], None] | None = None
+        self._poller = poller
+        self._address = ("", 0)
+        self._reading = True
+        self._read_ended = False
         self._writing_paused = False
         self._pending: list[Data] = []  # an empty deque would take 600 bytes for each connection
-        self._pending_bytes = 0
         self._high = HIGH_WATER
         self._low = HIGH_WATER // 4
         self._error: Exception | None = None
@@ -78,11 +82,12 @@ class SocketTransport(PolledSocket):
         """Call this protocol from now on, without `connection_made`."""
         self._protocol = cast("asyncio.Protocol", protocol)
         buffered, self._notifies = _abilities(type(protocol))  # until the protocol is notified
-        self._get_buffer: Callable[[int], memoryview] | None = None
-        self._received: Callable[[Any], None]
+        self._reader = self._get_buffer = self._received = None
         if buffered:
             reader: Any = protocol
             self._get_buffer, self._received = reader.get_buffer, reader.buffer_updated
+        elif isinstance(protocol, ChunkReader):
+            self._reader = protocol
         else:
             self._received = self._protocol.data_received
 
@@ -195,12 +200,12 @@ class SocketTransport(PolledSocket):
         try:
             if get_buffer is not None:
                 buffer = get_buffer(-1)
-                count = self._recv_into(buffer[:CROWDED_READ_BYTES] if self._memory.crowded else buffer)
+                count = _recv_into(self._connection, buffer[:CROWDED_READ_BYTES] if self._memory.crowded else buffer)
             elif self._full:
-                count = self._recv_into(_buffer)
+                count = _recv_into(self._connection, _buffer)
                 data = bytes(_buffer[:count])
             else:
-                data = self._recv(CROWDED_READ_BYTES if self._memory.crowded else READ_BYTES)
+                data = _recv(self._connection, CROWDED_READ_BYTES if self._memory.crowded else READ_BYTES)
                 count = len(data)
         except (BlockingIOError, InterruptedError):
             return
@@ -210,10 +215,10 @@ class SocketTransport(PolledSocket):
         self._full = count >= READ_BYTES
         if not count:
             self._end_reading()
-        elif get_buffer is not None:
-            self._received(count)
-        else:
-            self._received(data)
+        elif self._reader is not None:
+            self._reader.data_received(data)
+        elif self._received is not None:
+            self._received(data if get_buffer is None else count)
         self._reads += 1
         if self._reads == HAND_OVER_READS and self.events == READ:
             self._poller.hand_over(self)
@@ -239,9 +244,9 @@ class SocketTransport(PolledSocket):
         if self._state == _ENDED or self._state == _CLOSING or self._write_ended:
             return
         size = len(data)
-        if not self._pending and self._state == _OPEN:
+        if not self._pending_bytes and self._state == _OPEN:
             try:
-                sent = self._send(data)
+                sent = _send(self._connection, data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
@@ -346,7 +351,7 @@ class SocketTransport(PolledSocket):
     def finish(self) -> None:
         protocol = self._protocol
         # Without these references, the objects of a connection are freed at once, and not by the garbage collector.
-        del self._protocol, self._received, self._get_buffer
+        del self._protocol, self._reader, self._received, self._get_buffer
         try:
             protocol.connection_lost(self._error)
         except Exception as error:

@@ -4,7 +4,7 @@ A chunk is forwarded in one piece if possible. Only bytes that are held, collect
 """
 
 from gateway.proxy.collected import CollectBudget, Collected
-from gateway.proxy.wire import Write
+from gateway.proxy.wire import ChunkWriter
 from protocol.framing import MIN_REQUEST_BYTES, Framing
 
 
@@ -16,10 +16,11 @@ class Splitter:
     or a request's head is incomplete. Then the next chunk can't be forwarded as it comes.
     """
 
-    __slots__ = ("_done", "_dropping", "collected", "data", "framing", "held", "irregular", "pos", "write")
+    __slots__ = ("_done", "_dropping", "collected", "data", "framing", "held", "irregular", "pos", "writer")
 
-    def __init__(self, write: Write, max_bytes: int, budget: CollectBudget) -> None:
-        self.write = write
+    def __init__(self, writer: ChunkWriter, max_bytes: int, budget: CollectBudget) -> None:
+        self.irregular = False
+        self.writer = writer
         self.framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=max_bytes)
         self.data = b""
         self.pos = 0
@@ -27,7 +28,6 @@ class Splitter:
         self._dropping = False  # the rest of the current request is not forwarded
         self.collected = Collected(budget)
         self.held = b""
-        self.irregular = False
 
     def add(self, chunk: bytes) -> bool:
         """Add the client's next bytes. False if they only lengthen what is held or collected. Raises EndConnection."""
@@ -61,7 +61,7 @@ class Splitter:
     def replace(self, after: int, frame: bytes) -> None:
         """Forward `frame` in place of the bytes of the request that have arrived."""
         self.flush()
-        self.write(frame)
+        self.writer.write(frame)
         self._done = min(after, len(self.data))
         self.pos = after
 
@@ -96,7 +96,7 @@ class Splitter:
         """Forward what stands before the next request."""
         end = min(self.pos, len(self.data))
         if end > self._done:
-            self.write(self.data if self._done == 0 and end == len(self.data) else self.data[self._done : end])
+            self.writer.write(self.data if self._done == 0 and end == len(self.data) else self.data[self._done : end])
         self._done = end
 
     def finish(self) -> None:

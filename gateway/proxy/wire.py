@@ -1,5 +1,6 @@
 """The surroundings of a session core: two connections, a timer, and the recorder of its throttles."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -10,8 +11,36 @@ NO_API: Final = -1
 
 Data = bytes | bytearray | memoryview
 
-Write = Callable[[Data], None]
-"""Begins as the wire's method, and is replaced by the transport's own, to save a call per chunk."""
+
+# The next two are classes, not `Protocol`s: compiled code calls their methods without an object for the bound method.
+
+
+class ChunkReader:
+    """Gets the bytes of a socket."""
+
+    def data_received(self, data: bytes) -> None:
+        raise NotImplementedError
+
+
+class ChunkWriter:
+    """Takes the bytes for a peer: one of Weir's own transports, or `PassingWriter`."""
+
+    def write(self, data: Data) -> None:
+        raise NotImplementedError
+
+
+class PassingWriter(ChunkWriter):
+    """Passes the bytes on to a function."""
+
+    def __init__(self, write: Callable[[Data], None]) -> None:
+        self._write = write
+
+    def write(self, data: Data) -> None:
+        self._write(data)
+
+
+def writer_to(transport: asyncio.WriteTransport) -> ChunkWriter:
+    return transport if isinstance(transport, ChunkWriter) else PassingWriter(transport.write)
 
 
 class Wire(Protocol):

@@ -74,6 +74,14 @@ def test_held_bytes_precede_only_the_next_chunk():
     assert position.join(b"ef") == b"ef"
 
 
+def test_held_bytes_are_of_one_connection():
+    one, other = framing(), framing()
+    one.hold(b"ab", 0)
+    one.join(b"cd")
+    one.hold(b"ef", 0)
+    assert (bytes(other.head), bytes(framing().head)) == (b"", b"")
+
+
 def test_head_is_not_joined_before_wanted_bytes():
     position = framing()
     position.hold(b"..ab", 2, 7)

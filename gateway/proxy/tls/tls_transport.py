@@ -10,7 +10,7 @@ from gateway.proxy.socket_memory import BUFFER_BYTES, READ_BYTES
 from gateway.proxy.socket_transport import notify_of_close
 from gateway.proxy.tls.broker_handshake import Handshake
 from gateway.proxy.tls.tls_records import MAX_REPLY_BYTES, PIECE_BYTES, RECORD_BYTES, RecordCounter
-from gateway.proxy.wire import Data
+from gateway.proxy.wire import ChunkWriter, Data
 from protocol.errors import ProtocolError
 
 HANDSHAKE_BYTES: Final = 8 * 1024
@@ -32,7 +32,7 @@ _CLOSING: Final = 2  # the transport below still sends; what it reads is dropped
 _LOST: Final = 3
 
 
-class TlsTransport:
+class TlsTransport(ChunkWriter):
     """Two things at once: the protocol of the transport below, and the transport of the session.
 
     A session begins after the handshake, with `connection_made`. Its protocol must not be a buffered one. Its

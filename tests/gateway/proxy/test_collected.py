@@ -14,6 +14,7 @@ from gateway.proxy.collected import (
 from gateway.proxy.handler import COLLECT, FORWARD, EndConnection
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.response_bodies import MAX_PIECE_BYTES
+from gateway.proxy.wire import PassingWriter
 from protocol.api_keys import ApiKey
 from protocol.bodies import find_coordinator
 from protocol.errors import ProtocolError
@@ -395,7 +396,7 @@ def test_long_collected_answer_is_written_in_pieces_of_its_own():
     request, answer, expected = coordinators(1, ["g" * 32_000] * 20)
     written: list[bytes] = []
     t = Transcript()
-    t.core.responses.write = written.append
+    t.core.responses.writer = PassingWriter(written.append)
     t.client_sends(request)
     t.broker_answers(answer, by=100_000)
     assert b"".join(written) == expected

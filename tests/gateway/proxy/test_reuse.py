@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.reuse import MAX_ANSWER_BYTES
+from gateway.proxy.reuse import MAX_ANSWER_BYTES, MAX_ANSWERS
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.test_any_order import head_of
@@ -75,6 +75,15 @@ def played(script, **options):
 def test_connection_is_reused_without_any_state(name):
     script, reusable = SCRIPTS[name]
     assert played(script).core.reusable is reusable
+
+
+@pytest.mark.parametrize("answers", [MAX_ANSWERS - 1, MAX_ANSWERS])
+def test_connection_is_not_reused_after_long_use(answers):
+    t = Transcript()
+    for number in range(1, answers + 1):
+        t.client_sends(m.produce(number))
+        t.broker_answers(m.produced(number))
+    assert t.core.reusable is (answers < MAX_ANSWERS)
 
 
 def test_connection_is_reused_after_pipelined_requests():

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.proxy.collected import UNCOUNTED_BYTES, CollectBudget
 from gateway.proxy.splitter import Splitter
+from gateway.proxy.wire import PassingWriter
 
 
 class Split:
@@ -11,7 +12,7 @@ class Split:
 
     def __init__(self):
         self.out = []
-        self.splitter = Splitter(self.out.append, 1_000, CollectBudget())
+        self.splitter = Splitter(PassingWriter(self.out.append), 1_000, CollectBudget())
 
     def begin(self, data):
         assert self.splitter.add(data)
@@ -124,7 +125,7 @@ def test_bytes_behind_a_collected_request_follow_it():
 
 def test_abandoned_bytes_return_to_the_budget():
     budget = CollectBudget()
-    splitter = Splitter([].append, 100_000, budget)
+    splitter = Splitter(PassingWriter([].append), 100_000, budget)
     splitter.add(b"aaa" + bytes(UNCOUNTED_BYTES + 5))
     splitter.forward(3)
     splitter.collect(90_000, records=False)
@@ -178,7 +179,7 @@ def test_request_is_collected_from_its_first_byte():
 
 def test_whole_request_counts_until_it_is_no_longer_held():
     budget = CollectBudget()
-    splitter = Splitter([].append, 100_000, budget)
+    splitter = Splitter(PassingWriter([].append), 100_000, budget)
     splitter.add(bytes(UNCOUNTED_BYTES + 5))
     splitter.collect(UNCOUNTED_BYTES + 7, records=True)
     splitter.finish()

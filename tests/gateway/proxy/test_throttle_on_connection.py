@@ -6,6 +6,7 @@ import pytest
 
 from gateway.proxy.channel_throttle import mute_left
 from gateway.proxy.in_flight import MAX_IN_FLIGHT
+from gateway.proxy.wire import PassingWriter
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.line import Consumer
@@ -495,6 +496,6 @@ def test_throttled_answers_of_a_chunk_go_out_in_one_write():
     t = over_quota()
     t.client_sends(*[m.produce(number, size=500) for number in (1, 2)], m.produce(3, size=OVER))
     written = []
-    t.core.responses.write = written.append
+    t.core.responses.writer = PassingWriter(written.append)
     t.broker_answers(*[m.produced(number) for number in (1, 2, 3)])
     assert written == [b"".join([m.produced(number, throttle_time_ms=1_500) for number in (1, 2, 3)])]
