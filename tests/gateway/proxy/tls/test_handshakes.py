@@ -185,9 +185,12 @@ async def test_plaintext_is_recognized(authority: Authority) -> None:
 
 
 async def test_large_key_share_is_refused_with_an_alert(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    port = Port(authority)
     tls = ssl.create_default_context(cafile=authority.cert)
-    tls.set_ecdh_curve("ffdhe3072")
+    try:
+        tls.set_ecdh_curve("ffdhe3072")
+    except ssl.SSLError:
+        pytest.skip("this Python can name elliptic curves only (Debian 12's 3.11.2)")
+    port = Port(authority)
     client = await port.accept()
     with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
         await asyncio.open_connection(sock=client, ssl=tls, server_hostname="localhost")
