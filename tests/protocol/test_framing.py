@@ -30,8 +30,10 @@ def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
         (0x17000000, "frame_too_large"),
         (int.from_bytes(b"PROX", "big"), "proxy_header"),
         (int.from_bytes(b"\r\n\r\n", "big"), "proxy_header"),
-        (int.from_bytes(b"GET ", "big"), "http"),
-        (int.from_bytes(b"HTTP", "big"), "http"),
+        *(
+            (int.from_bytes(word[:4].encode(), "big"), "http")
+            for word in ("GET ", "HEAD", "POST", "PUT ", "DELETE", "OPTIONS", "CONNECT", "PATCH", "TRACE", "PRI ", "HTTP/1.1")
+        ),
         (int.from_bytes(b"GET/", "big"), "frame_too_large"),
     ],
 )

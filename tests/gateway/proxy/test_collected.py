@@ -7,9 +7,11 @@ from gateway.proxy.collected import (
     MAX_COLLECTED_BYTES,
     MAX_RECORDS_BYTES,
     UNCOUNTED_BYTES,
+    Budget,
     CollectBudget,
     Collected,
     HeldAnswers,
+    KeptBytes,
 )
 from gateway.proxy.handler import COLLECT, FORWARD, EndConnection
 from gateway.proxy.produce_gate import ProduceGate
@@ -507,3 +509,16 @@ def test_answer_counts_with_the_results_that_weir_adds():
     t.broker_answers(m.produced(2, topic="other"))
     assert t.received > len("".join(NAMES))
     assert held(budget) == (t.received - UNCOUNTED_BYTES, 1)
+
+
+def test_kept_bytes_count_beside_unread_answers():
+    budget = Budget(1_000, "answers")
+    held = HeldAnswers(budget)
+    kept = KeptBytes(held.keep)
+    kept.are(UNCOUNTED_BYTES + 100)
+    assert budget.held == 100
+    kept.are(UNCOUNTED_BYTES + 30)
+    held.add(50)
+    assert budget.held == 80
+    kept.are(0)
+    assert budget.held == 0
