@@ -15,7 +15,7 @@ MAX_HEAD_BYTES = 256 * 1024
 """Limit on the bytes kept of a frame with an incomplete head. No honest head needs three strings of 32 KiB and tags."""
 
 _NO_HEAD = bytearray()
-"""One empty object for all connections: an object for each is in no cache when its turn comes."""
+"""All connections share this empty head: no cache would hold one of each. It must stay empty."""
 
 _TLS_HANDSHAKE = 0x16
 _PROXY_HEADERS = frozenset((b"PROX", b"\r\n\r\n"))

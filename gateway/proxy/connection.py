@@ -34,7 +34,7 @@ class Session(BrokerSession):
     __deletable__ = ("_core", "_requests")
 
     def __init__(self, host: SessionHost, slot: Slot, address: Address) -> None:
-        # The bytes of both sides use the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
+        # mypyc stores attributes in this order: those of the hot path come first (docs/decisions/040-cache-lines.md).
         self._core = core = SessionCore(self, host.context, slot)
         self._requests = core.requests
         self.last_active = self._begun = monotonic()

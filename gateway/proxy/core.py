@@ -47,7 +47,7 @@ class SessionCore:
     __slots__ = ("_produce", "client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
-        # Each answer uses these, which are first in memory (docs/decisions/040-cache-lines.md).
+        # mypyc stores attributes in this order: those of the hot path come first (docs/decisions/040-cache-lines.md).
         self.responses: ResponseStream
         self.requests: RequestStream
         self.connection: Connection

@@ -45,7 +45,7 @@ class FastPath:
         own_topics: OwnTopics,
         max_bytes: int,
     ) -> None:
-        # Each request uses the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
+        # mypyc stores attributes in this order: those of the hot path come first (docs/decisions/040-cache-lines.md).
         # The request of which more is to come, until all of it is charged: its buckets, its entry (None: acks=0), its length.
         self.arriving: tuple[Bucket, ...] = ()
         self.generation = -1

@@ -21,8 +21,8 @@ class Special:
 
 
 class Entry:
-    """A request in flight. `key` is its api key << 16 | version. It was taken at `since` (monotonic seconds), and `waited` in
-    Weir before, in seconds.
+    """A request in flight. `key` is its api key << 16 | version. Weir took it at `since` (monotonic seconds). Before that, it
+    waited in Weir for `waited` seconds.
 
     Entries are told apart by identity: clients may reuse correlation ids. `buckets` are those that the bytes of a Produce or of
     a Fetch answer are charged to: the client's own bucket first. The broker's latency is added to each.

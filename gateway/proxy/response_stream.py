@@ -59,7 +59,7 @@ class ResponseStream:
     def __init__(
         self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetch_handler: FetchHandler
     ) -> None:
-        # `feed` uses the first ones, which are first in memory (docs/decisions/040-cache-lines.md).
+        # mypyc stores attributes in this order: those of the hot path come first (docs/decisions/040-cache-lines.md).
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
         self._throttle = throttle

@@ -31,7 +31,10 @@ _UNTIED: Final = frozenset(
 
 
 class Reuse:
-    """Judges one connection to a broker, from its requests and its last answer. Each note returns the judge of the next."""
+    """Judges one connection to a broker, from its requests and its last answer.
+
+    Both notes return the judge that gets the next one: this one, or `TIED`.
+    """
 
     __slots__ = ("_answer", "_answers_left", "_api_key", "_at", "_served", "_version")
 
@@ -81,4 +84,4 @@ class Reuse:
 
 
 TIED: Final = Reuse(answers=0)
-"""The judge of all connections whose clients leave state behind, or have been served for long: none is used again."""
+"""Judges all connections that are not used again: their clients leave state behind, or have had many answers."""

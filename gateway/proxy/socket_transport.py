@@ -31,7 +31,7 @@ _log = logging.getLogger("weir.session")
 
 _recv: Final = socket.SocketType.recv
 _recv_into: Final = socket.SocketType.recv_into
-_send: Final = socket.SocketType.send  # no bound methods: that of a socket is in no cache when its turn comes
+_send: Final = socket.SocketType.send  # shared by all sockets: no cache would hold a bound method of each
 
 _buffer: Final = memoryview(bytearray(BUFFER_BYTES))
 """Sockets with many bytes are read into it. The bytes are copied before the next read."""
@@ -56,7 +56,7 @@ class SocketTransport(PolledSocket):
     def __init__(self, poller: Poller, connection: socket.SocketType, protocol: asyncio.BaseProtocol) -> None:
         """`connection` must not block. The caller calls `serve` or `connect` next."""
         super().__init__(connection.fileno())
-        # Each read and each write uses the first nine. They are first in memory as well (docs/decisions/040-cache-lines.md).
+        # mypyc stores attributes in this order: those of the hot path come first (docs/decisions/040-cache-lines.md).
         self._connection = connection
         self._reader: ChunkReader | None = None
         self._get_buffer: Callable[[int], memoryview] | None = None

@@ -12,7 +12,7 @@ NO_API: Final = -1
 Data = bytes | bytearray | memoryview
 
 
-# The next two are classes, not `Protocol`s: compiled code calls their methods without an object for the bound method.
+# `ChunkReader` and `ChunkWriter` are classes and no `Protocol`s: compiled code calls their methods directly.
 
 
 class ChunkReader:
